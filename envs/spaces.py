@@ -14,6 +14,7 @@ array([0. , 0. , 1. , 0.5, 1. ], dtype=float32)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,6 +64,20 @@ def interface_of(environment_id: str, observation_space: Space, action_space: Sp
     if isinstance(action_space, (spaces.Discrete, spaces.Box)):
         (action,) = parts  # type: ignore[assignment]  # neither is Binary
     return Interface(size, action, image, observation_space, action_space)
+
+
+def with_plain_spaces(interface: Interface, hidden: int) -> Interface:
+    """An Interface without spaces, as a policy file has it, with spaces of vectors or of images.
+
+    hidden: how many numbers of an observation `environment.hide` leaves out.
+    """
+    from gymnasium import spaces
+
+    action: Any = interface.action
+    shape = interface.shape or (interface.observation_size + hidden,)
+    seen = spaces.Box(0, 255, shape, np.uint8) if interface.shape else spaces.Box(-np.inf, np.inf, shape, np.float32)
+    done = spaces.Discrete(action.count) if isinstance(action, Discrete) else spaces.Box(action.low, action.high)
+    return replace(interface, observation_space=seen, action_space=done)
 
 
 def _refused(space: Space, name: str) -> Iterator[tuple[str, str]]:

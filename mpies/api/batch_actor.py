@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.core.errors import UserError
+from mpies.core.errors import EnvironmentProblem, RunError, UserError
 from mpies.core.text import describe_value
-from mpies.envs.spaces import action_maker, named_parts, observation_writer
+from mpies.envs.spaces import action_maker, named_parts, observation_writer, with_plain_spaces
 from mpies.policies import make_policy
 from mpies.policies.convolutional import ConvolutionalOptions
 from mpies.policies.exported import aligned_stack
@@ -28,8 +28,9 @@ class BatchActor:
     policy: the policy.  normalization: (2, o) float32 mean and standard deviation of observations, or None.
     initial: what an episode begins with: rows of a State; () where nothing is remembered.
 
-    The environment is built once, for its spaces.  Raises EnvironmentProblem where that fails, ConfigError where the
-    policy does not fit it, and UserError for a function, which has no observations.
+    The environment is built once, for its spaces.  Where that fails, or its code is not trusted, observations and
+    actions are vectors, since the policy file has their sizes and bounds.  Raises EnvironmentProblem or RunError where
+    an older file has not, ConfigError where the policy does not fit, and UserError for a function.
     """
 
     def __init__(self, saved: PolicyFile) -> None:
@@ -38,11 +39,17 @@ class BatchActor:
         section, options = saved.config.environment, saved.config.policy
         if section.function is not None:
             raise UserError(f"{section.id} has no observations; `parameters` is the point that was found")
-        saved.config.require_trust()
-        env = make_task_env(section, rebuild=False)  # nobody plays in it, so its history need not be probed
-        env.close()
-        self._name, self._interface = section.id, env.interface
-        self.policy = make_policy(options, env.interface, _find_constants(saved))
+        try:
+            saved.config.require_trust()
+            env = make_task_env(section, rebuild=False)  # nobody plays in it, so its history need not be probed
+            env.close()
+            interface = env.interface
+        except (EnvironmentProblem, RunError):
+            if saved.interface is None or hasattr(options, "module"):  # a network in somebody's file
+                raise
+            interface = with_plain_spaces(saved.interface, len({*section.hide}))
+        self._name, self._interface = section.id, interface
+        self.policy = make_policy(options, interface, _find_constants(saved))
         parameters = saved.arrays["parameters"]
         saved.require_size(self.policy)
         self.normalization = saved.arrays["normalization"] if options.normalize_observations else None
@@ -55,11 +62,11 @@ class BatchActor:
         self._lock = threading.Lock()  # the actor has one memory and one set of buffers
         steps = (np.zeros((), np.int64),) if self._actor.wants_steps else ()
         self.initial: State = (*(values[0].copy() for values in self._actor.memory), *steps)
-        space = env.interface.observation_space
+        space = interface.observation_space
         self._size = int(flatdim(space))  # numbers of an observation as a vector
         self._shown = np.setdiff1d(np.arange(self._size), section.hide)
         self._write_observation = observation_writer(space)
-        self._make_action = action_maker(env.interface.action_space)
+        self._make_action = action_maker(interface.action_space)
 
     def read(self, observation: Any) -> tuple[npt.NDArray[np.float32], bool]:
         """Observations (n, o) as the policy sees them, before normalisation, and whether it was a single one.

@@ -19,13 +19,15 @@ from mpies.core.paths import absolute
 from mpies.report.compare.curves import name_run_below, read_curves
 from mpies.report.document import make_summary, write_report
 from mpies.report.evaluate import show_member
+from mpies.report.figures import AXES, draw_return
 from mpies.runs.formats import ledger
 from mpies.runs.formats.metrics import COLUMNS
 from mpies.runs.reader import Columns, RunView, find_runs, is_run, read_run_config
 from mpies.training.replay import Replay
 
-if TYPE_CHECKING:  # pandas is an extra, and takes long to import
+if TYPE_CHECKING:  # extras, which take long to import
     import pandas
+    from matplotlib.figure import Figure
 
 
 class Members(NamedTuple):
@@ -162,6 +164,17 @@ class Run:
         file = None if video is None else read_path("video", video, RunError)
         with trusting(self._trust):
             return PlayedMember(*show_member(self.path, generation, member, file))
+
+    def plot(self, axis: str = "steps") -> "Figure":
+        """The returns over the training as a figure of matplotlib.
+
+        axis: what is across: steps, iteration or time.
+        Raises RunError where the run has no generation yet, ConfigError for another axis and without matplotlib.
+        """
+        if axis not in AXES:
+            raise ConfigError(f"axis must be one of {', '.join(AXES)}, but is {axis!r}")
+        self._newest()
+        return draw_return(read_curves(self._view), axis)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write a report as one HTML file, by default report.html in the run.  Returns its path.

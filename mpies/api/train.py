@@ -137,6 +137,10 @@ class RunInBackground:
     def __repr__(self) -> str:
         return f"RunInBackground({'before its first generation' if self.run is None else self.run!r})"
 
+    def _repr_html_(self) -> str | None:
+        """For notebooks: the curve so far."""
+        return None if self.run is None else self.run._repr_html_()
+
 
 def start(
     config: Any, *overrides: str, callbacks: Iterable[Callback] | Callback = (), **options: Any

@@ -6,6 +6,7 @@ import pickle
 import re
 import sys
 import threading
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -447,3 +448,34 @@ def test_a_module_of_the_users_takes_the_parameters_found(tmp_path):
     assert len(np.unique(actions)) > 5
     with pytest.raises(mpies.ConfigError, match="kind torch cannot be exported, since its network is code"):
         policy.export(tmp_path / "policy.npz")
+
+
+@pytest.mark.parametrize(("hide", "action"), [([], "Discrete(3, start=1)"), ([1], "Box(-2, 2, (2,), np.float32)")])
+def test_a_policy_acts_where_the_code_of_its_environment_is_not(hide, action, tmp_path, monkeypatch):
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path / "home")
+    Path("mine.py").write_text(
+        "import gymnasium, numpy as np\nfrom gymnasium.spaces import *\n"
+        "class Mine(gymnasium.Env):\n"
+        f"    observation_space, action_space = Box(-9, 9, (3,), np.float32), {action}\n"
+        "    def reset(self, seed=None, options=None): return np.float32([1, 2, seed % 5]), {}\n"
+        "    def step(self, action): return np.float32([1, 2, 3]), float(np.sum(action)), True, False, {}\n"
+    )
+    config = {
+        "environment": {"id": "mine.py:Mine", "hide": hide},
+        "solver": {"population": 4},
+        "noise": {"size": 20000},
+        "stop": {"generations": 1},
+    }
+    at_home = mpies.train(config, out="run", progress=False).best
+    observations = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
+    expected = at_home(observations) - (1 if "start" in action else 0)  # the file has no start of an action space
+    at_home.save(tmp_path / "policy.h5")
+    monkeypatch.chdir(tmp_path)
+    abroad = mpies.Policy.load("policy.h5")
+    np.testing.assert_array_equal(abroad(observations), expected)
+    np.testing.assert_array_equal(abroad(observations[0]), expected[0])
+    with pytest.raises(mpies.UserError, match="has shape"):
+        abroad(np.zeros(4))
+    with pytest.raises(mpies.RunError, match="trust=True"):
+        abroad.evaluate(1)

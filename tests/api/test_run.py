@@ -119,6 +119,13 @@ def test_a_report_is_written(run, tmp_path):
     assert "CartPole-v1" in (tmp_path / "report.html").read_text()
 
 
+def test_the_returns_are_a_figure_of_matplotlib(run):
+    (axes,) = run.plot("iteration").axes
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), run.metrics["return_mean"])
+    with pytest.raises(mpies.ConfigError, match="axis must be one of time, iteration, steps, but is 'rounds'"):
+        run.plot("rounds")
+
+
 def test_a_notebook_shows_the_curve_without_scripts_or_network(run):
     shown = run._repr_html_()
     assert "data:image/png;base64," in shown and "CartPole-v1" in shown and "finished" in shown

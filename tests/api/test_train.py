@@ -88,7 +88,7 @@ def test_a_run_goes_on_in_the_background_until_it_is_stopped(ranks):
     seen = []
     job = mpies.start(ENDLESS_VALUES, ranks=ranks, out="run", callbacks=lambda run, row: seen.append(row["generation"]))
     assert wait_for(lambda: job.run is not None and len(job.run.metrics["generation"]) > 2) is None and job.is_running
-    assert repr(job).startswith("RunInBackground(Run('")
+    assert repr(job).startswith("RunInBackground(Run('") and "<svg" in job._repr_html_()
     with pytest.raises(TimeoutError):
         job.wait(0.01)
     run = job.stop()

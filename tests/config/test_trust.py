@@ -86,9 +86,12 @@ def test_a_policy_file_runs_nothing_that_it_names(folder, identity):
         outcome = invoke(*command)
         assert_refused(outcome, "--trust", identity.removeprefix("gymnasium:"))
     policy = mpies.Policy.load(run / "best.h5")
-    for use in (policy.evaluate, lambda: policy(np.zeros(4)), pickle.loads(pickle.dumps(policy)).evaluate):
+    for use in (policy.evaluate, pickle.loads(pickle.dumps(policy)).evaluate):
         with pytest.raises(mpies.RunError, match="trust=True"):
             use()
+    assert policy(np.zeros(4)) in (0, 1)  # from the sizes in the file
+    with pytest.raises(mpies.RunError, match="trust=True"):
+        mpies.Policy.load(run / "old.h5")(np.zeros(4))
     assert not (folder / "has-run").exists()
 
 
