@@ -31,40 +31,24 @@ noise: {size: 1000}
 """
 SPHERE = CONFIG.replace("value.py:value", "function:sphere")
 
-# Returns that depend on the number of ranks, from the third generation on.
-RANK_FUNCTION = """
+# A file with a function that counts its calls; LINE says more of what it does, and VALUE is added to what it returns.
+COUNTING = """
 import os
 evaluations = 0
+ranks = int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
 
 def value(x):
     global evaluations
     evaluations += 1
-    ranks = int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
-    return -(x @ x) + (ranks - 1) * (evaluations > 2 * 8) * (evaluations % 3)  # also if one rank plays all members
+    LINE
+    return -(x @ x) + VALUE
 """
 
-# Raises from the second generation on where there are two ranks.
-FAILS_ON_TWO = """
-import os
-evaluations = 0
 
-def value(x):
-    global evaluations
-    evaluations += 1
-    if int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1)) > 1:
-        os._exit(7)
-    return -(x @ x)
-"""
-
-# Returns depend on how many members this process has played before.
-COUNTS = """
-evaluations = 0
-
-def value(x):
-    global evaluations
-    evaluations += 1
-    return -(x @ x) * evaluations
-"""
+def write_function(folder, value="0", line="pass"):
+    """Make value.py, and config.yaml of it, in the working directory."""
+    (folder / "value.py").write_text(COUNTING.replace("LINE", line).replace("VALUE", value))
+    (folder / "config.yaml").write_text(CONFIG)
 
 
 @pytest.fixture
@@ -155,34 +139,18 @@ def test_equal_bits_are_confirmed(write_config):
     assert other.split()[2] != one.split()[2]
 
 
-def test_bits_that_differ_end_with_exit_code_1(write_config, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "value.py").write_text(RANK_FUNCTION)
-    write_config(CONFIG)
+def test_bits_that_differ_end_with_exit_code_1(here):
+    write_function(
+        here, "(ranks - 1) * (evaluations > 2 * 8) * (evaluations % 3)"
+    )  # also if one rank plays all members
     outcome = invoke("verify", "config.yaml", "--ranks", "1,2", "--generations", "5")
-    assert outcome.code == 1
-    assert "differs from generation" in outcome.stdout.splitlines()[2]
-    assert "differs from generation 1 on" not in outcome.stdout
-    assert outcome.stdout.splitlines()[-1].startswith("NOT the same bits")
+    lines = outcome.stdout.splitlines()
+    assert outcome.code == 1 and "differs from generation" in lines[2]
+    assert "differs from generation 1 on" not in outcome.stdout and lines[-1].startswith("NOT the same bits")
 
 
-def test_training_that_fails_on_the_first_number_of_ranks_is_one_line(write_config, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    outcome = invoke("verify", write_config(CONFIG), "--ranks", "1")
-    assert outcome.code == 2 and outcome.stderr.count("\n") == 1
-    assert "training on 1 rank ended with code 2: value.py:value: there is no file" in outcome.stderr
-
-
-def test_no_other_tool_follows_the_runs(started, write_config):
-    with pytest.raises(IndexError):  # nothing was trained
-        verify_ranks(write_config(SPHERE), [1], 1, [])
-    assert {*FORCED} < {*started[0]} and {"tracking.tensorboard=false", "tracking.json=false"} < {*FORCED}
-
-
-def test_it_is_printed_why_a_number_of_ranks_failed(write_config, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "value.py").write_text(FAILS_ON_TWO)
-    write_config(CONFIG)
+def test_it_is_printed_why_a_number_of_ranks_failed(here):
+    write_function(here, line="if ranks > 1: os._exit(7)")
     outcome = invoke("verify", "config.yaml", "--ranks", "1,2", "--generations", "2")
     assert outcome.code == 1, outcome.stderr
     _, one, two, resumed, last = outcome.stdout.splitlines()
@@ -191,18 +159,33 @@ def test_it_is_printed_why_a_number_of_ranks_failed(write_config, tmp_path, monk
     assert last == "NOT proven: training failed on 2 ranks"
 
 
-def test_the_reason_is_the_users_mistake_that_training_told_of(write_config, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(
-        "import os\nfrom mpies.solvers.snes import SNES\n\n"
-        "class Mine(SNES):\n"
-        "    def update(self, proposal, results, moments):\n"
-        "        super().update(proposal, results, moments)\n"
+def test_a_run_that_does_not_resume_to_the_same_bits_is_found(here):
+    write_function(here, "(evaluations > 2 * 8) * (evaluations % 3)")
+    outcome = invoke("verify", "config.yaml", "--ranks", "1", "--generations", "4")
+    assert outcome.code == 1, outcome.stderr
+    _, one, resumed, last = outcome.stdout.splitlines()
+    assert one.endswith("  same")
+    assert resumed.endswith("  differs from generation 3 on, stopped after generation 2 and resumed")
+    assert last.startswith("NOT the same bits after a stop")
+    (here / "value.py").unlink()
+    failed = invoke("verify", "config.yaml", "--ranks", "1")
+    assert failed.code == 2 and failed.stderr.count("\n") == 1
+    assert "training on 1 rank ended with code 2: value.py:value: there is no file" in failed.stderr
+
+
+def test_no_other_tool_follows_the_runs(started, write_config):
+    with pytest.raises(IndexError):  # nothing was trained
+        verify_ranks(write_config(SPHERE), [1], 1, [])
+    assert {*FORCED} < {*started[0]} and {"tracking.tensorboard=false", "tracking.json=false"} < {*FORCED}
+
+
+def test_the_reason_is_the_users_mistake_that_training_told_of(write_config, here):
+    (here / "mine.py").write_text(
+        "import os\nfrom mpies.solvers.snes import SNES\n\nclass Mine(SNES):\n"
+        "    def update(self, proposal, results, moments):\n        super().update(proposal, results, moments)\n"
         "        assert os.environ.get('OMPI_COMM_WORLD_SIZE', '1') == '1', 'one rank only'\n"
     )
-    write_config(
-        'environment: {id: "function:sphere", dimension: 6}\nsolver: {kind: "mine.py:Mine"}\nnoise: {size: 1000}'
-    )
+    write_config(SPHERE.replace("{population: 8}", "{kind: 'mine.py:Mine'}"))
     outcome = invoke("verify", "config.yaml", "--ranks", "1,2", "--generations", "1")
     assert outcome.code == 1, outcome.stderr
     assert outcome.stdout.splitlines()[2] == (
@@ -211,20 +194,7 @@ def test_the_reason_is_the_users_mistake_that_training_told_of(write_config, tmp
     )
 
 
-def test_a_run_that_does_not_resume_to_the_same_bits_is_found(write_config, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "value.py").write_text(COUNTS)
-    write_config(CONFIG)
-    outcome = invoke("verify", "config.yaml", "--ranks", "1", "--generations", "4")
-    assert outcome.code == 1, outcome.stderr
-    _, one, resumed, last = outcome.stdout.splitlines()
-    assert one.endswith("  same")
-    assert resumed.endswith("  differs from generation 3 on, stopped after generation 2 and resumed")
-    assert last.startswith("NOT the same bits after a stop")
-
-
-def test_other_stop_rules_do_not_end_it(write_config, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_other_stop_rules_do_not_end_it(write_config, here):
     config = write_config(SPHERE + "stop: {target: -100, steps: 8}\n")
     outcome = invoke("verify", config, "--ranks", "1", "--generations", "4")
     assert outcome.code == 0, (outcome.stdout, outcome.stderr)
@@ -280,26 +250,26 @@ def test_a_recipe_is_trained_as_it_was_recorded_but_for_no_longer(checkout, monk
     assert trained[-1][1][2] == "elsewhere"
 
 
-def test_curves_are_compared_by_digest_and_by_what_they_reach():
-    old = rows([0, 5, 10, 10], "abcd")
-    assert compare_curves({1: old}, 1, old) == (4, 4, 1, 0.0)
-    assert compare_curves({1: old}, 1, rows([0, 5, 6], "abx")) == (3, 2, 1, pytest.approx(4 / 3 / 10))
-    without_return = rows([0, "", 10, 10], "axcd")
-    assert compare_curves({1: old}, 1, without_return) == (4, 1, 1, 0.0)
-    assert compare_curves({1: old}, 1, rows([0, 5, 10, 10, 99], "abcde")) == (4, 4, 1, 0.0)
+OLD = rows([0, 5, 10, 10], "abcd")
+BAND = {1: rows([0, 0, 0], "abc"), 2: rows([0, 10, 20], "def")}
 
 
-def test_curves_are_compared_at_the_same_steps():
-    old = rows([0, 10, 20, 30])
-    assert compare_curves({1: old}, 2, rows([10, 30], steps=20))[3] == 0
-    assert compare_curves({1: old}, 2, rows([0, 10], steps=20))[3] == pytest.approx((10 + 20) / 2 / 30)
-
-
-def test_a_curve_is_compared_with_the_band_of_all_seeds():
-    recorded = {1: rows([0, 0, 0], "abc"), 2: rows([0, 10, 20], "def")}
-    assert compare_curves(recorded, 3, rows([0, 5, 5], "xyz")) == (3, None, 2, 0.0)
-    assert compare_curves(recorded, 2, rows([0, 10, 26], "dex")) == (3, 2, 2, pytest.approx(6 / 3 / 20))
-    assert compare_curves(recorded, 3, rows([0, 0, -4], "abc"))[1] is None
+@pytest.mark.parametrize(
+    ("recorded", "seed", "curve", "expected"),
+    [
+        ({1: OLD}, 1, OLD, (4, 4, 1, 0)),
+        ({1: OLD}, 1, rows([0, 5, 6], "abx"), (3, 2, 1, 4 / 3 / 10)),
+        ({1: OLD}, 1, rows([0, "", 10, 10], "axcd"), (4, 1, 1, 0)),  # a generation without a return
+        ({1: OLD}, 1, rows([0, 5, 10, 10, 99], "abcde"), (4, 4, 1, 0)),
+        ({1: rows([0, 10, 20, 30])}, 2, rows([10, 30], steps=20), (2, None, 1, 0)),  # at the same steps
+        ({1: rows([0, 10, 20, 30])}, 2, rows([0, 10], steps=20), (2, None, 1, (10 + 20) / 2 / 30)),
+        (BAND, 3, rows([0, 5, 5], "xyz"), (3, None, 2, 0)),  # with the band of all seeds
+        (BAND, 2, rows([0, 10, 26], "dex"), (3, 2, 2, 6 / 3 / 20)),
+        (BAND, 3, rows([0, 0, -4], "abc"), (3, None, 2, 4 / 3 / 20)),
+    ],
+)
+def test_curves_are_compared_by_digest_and_by_what_they_reach(recorded, seed, curve, expected):
+    assert compare_curves(recorded, seed, curve) == (*expected[:3], pytest.approx(expected[3]))
 
 
 @pytest.mark.parametrize("name", ["swimmer", "lunar_lander", "hopper"])
