@@ -90,25 +90,20 @@ def test_a_run_with_the_same_bits_changes_nothing_and_one_with_others_says_so(sc
     assert "seed 2 has other bits" in capsys.readouterr().out and "0" * 64 in kept.read_text()
 
 
-def test_a_shorter_run_replaces_its_record_and_says_so(script, runs, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(11, "is shorter than the recorded run, with the same bits"), (5, "has gone on since it was recorded")],
+)
+def test_a_run_of_another_length_replaces_its_record_and_says_so(count, words, script, runs, tmp_path, capsys):
     script.record_runs([runs[0]], "pole", episodes=2)
     kept = tmp_path / "results/pole/metrics-2.csv"
     whole = kept.read_text()
-    generation, rest = whole.splitlines(keepends=True)[-1].split(",", 1)
-    kept.write_text(f"{whole}{int(generation) + 1},{rest}")  # as if recorded a generation later
-    script.record_runs([runs[0]], "pole", episodes=2)
-    said = capsys.readouterr().out
-    assert "seed 2 is shorter than the recorded run, with the same bits" in said and kept.read_text() == whole
-
-
-def test_a_run_that_has_gone_on_replaces_its_record_and_says_so(script, runs, tmp_path, capsys):
-    script.record_runs([runs[0]], "pole", episodes=2)
-    kept = tmp_path / "results/pole/metrics-2.csv"
-    whole = kept.read_text()
-    kept.write_text("".join(whole.splitlines(keepends=True)[:6]))  # as if recorded after five generations
+    header, *rows = whole.splitlines(keepends=True)
+    rows.append(f"11,{rows[-1].split(',', 1)[1]}")
+    kept.write_text("".join([header, *rows[:count]]))  # as if recorded after so many generations
     script.record_runs(seeds_of(runs[0], 1, 2, 3), "pole", episodes=2)
     said = capsys.readouterr().out
-    assert "seed 2 has gone on since it was recorded" in said and "other bits" not in said and kept.read_text() == whole
+    assert f"seed 2 {words}" in said and "other bits" not in said and kept.read_text() == whole
 
 
 def test_a_seed_that_failed_is_listed(script, runs, tmp_path):
