@@ -167,14 +167,14 @@ def pytest_runtest_protocol(item):
 def start_mpies(tmp_path):
     """Start `mpies` with these arguments in tmp_path; 0 ranks is one rank without MPI.  Returns a Popen.
 
-    flags: of mpiexec.  program: what Python runs in place of `-m mpies`.
+    flags: of mpiexec.  program: what Python runs in place of `-m mpies`.  stdout: of a process without mpiexec.
     """
     started = []
 
-    def start(ranks, *arguments, flags=(), program=("-m", "mpies")):
+    def start(ranks, *arguments, flags=(), program=("-m", "mpies"), stdout=subprocess.PIPE):
         arguments = [str(argument) for argument in arguments]
         if not ranks and program == ("-m", "mpies") and WARM_START.fits(variables := mpiexec.environment()):
-            started.append(WARM_START.start(arguments, tmp_path, variables))
+            started.append(WARM_START.start(arguments, tmp_path, variables, stdout))
             return started[-1]
         command = [sys.executable, "-m", "mpies", *arguments]
         if ranks:
@@ -185,7 +185,7 @@ def start_mpies(tmp_path):
             command[1:1] = flags
         place = command.index("-m")
         command[place : place + 2] = program
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": subprocess.PIPE, "text": True}
         for _ in range(3):  # 213: mpiexec ended before it started a rank, see mpiexec.never_began
             started.append(subprocess.Popen(command, cwd=tmp_path, env=mpiexec.environment(), **pipes))
             with contextlib.suppress(subprocess.TimeoutExpired):

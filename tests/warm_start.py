@@ -60,9 +60,9 @@ class WarmStart:
             self._server.stdout.readline()  # it listens
         return self._server.args[2]
 
-    def start(self, arguments, cwd, variables):
+    def start(self, arguments, cwd, variables, stdout=subprocess.PIPE):
         """Start a command.  Returns its Popen, whose standard output and error are pipes of text."""
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": subprocess.PIPE}
         return Forked(self.path(), arguments, cwd=str(cwd), env=variables, text=True, errors="replace", **pipes)
 
     def run(self, arguments, cwd, variables, timeout):

@@ -1,5 +1,7 @@
 """Callbacks: what they get, how they stop a run, and what happens when one raises."""
 
+import re
+
 import numpy as np
 import pytest
 import yaml
@@ -10,7 +12,7 @@ from mpies.runs.formats.metrics import COLUMNS, as_numbers, read_digests, read_m
 from tests.support import CARTPOLE
 
 VALUES = yaml.safe_load(CARTPOLE)
-IN_PROCESS_OR_JOB = pytest.mark.parametrize("ranks", [None, 2])
+IN_PROCESS_OR_JOB = pytest.mark.parametrize("ranks", [None, 1])  # a job calls back whatever its ranks
 pytestmark = pytest.mark.usefixtures("here")
 
 
@@ -18,7 +20,7 @@ def train(*overrides, config=VALUES, **options):
     return mpies.train(config, *overrides, **{"out": "run", "progress": False} | options)
 
 
-@IN_PROCESS_OR_JOB
+@pytest.mark.parametrize("ranks", [None, 2])
 def test_what_a_callback_gets_and_may_do(ranks, tmp_path, monkeypatch):
     """Its row is the line of metrics.csv as numbers, and the run that of its generation.  It may change the folder."""
     (tmp_path / "elsewhere").mkdir()
@@ -93,21 +95,19 @@ def test_generations_that_overlap_go_on_behind_a_callbacks_stop(digests_of):
     assert read_digests(train(config=config).path) == digests_of(CARTPOLE + "overlap: 1\n")
 
 
-def test_only_true_itself_stops():
-    answers = iter([1, "yes", np.float64(1), np.False_, None, False] * 2)
-    assert train(callbacks=lambda run, row: next(answers)).reason == "generations"
-
-
-def test_true_of_a_comparison_of_numpys_stops():
-    run = train(callbacks=lambda run, row: np.array([row["generation"]])[0] == 3)
-    assert (run.generation, run.reason) == (3, "callback")
+def test_only_true_itself_and_that_of_numpy_stop():
+    answers = iter([1, "yes", np.float64(1), np.False_, None, False, np.True_])
+    run = train(callbacks=lambda run, row: next(answers))
+    assert (run.generation, run.reason) == (7, "callback")
 
 
 def test_callbacks_that_cannot_be_called_are_refused():
-    with pytest.raises(mpies.ConfigError, match=r"callbacks must be a function f\(run, row\), or a list .*, but is 3"):
-        train(callbacks=3)
-    with pytest.raises(mpies.ConfigError, match=r"callbacks must be functions f\(run, row\), but one of them is 'a'"):
-        train(callbacks="a")
+    for given, words in (
+        (3, "a function f(run, row), or a list "),
+        ("a", "functions f(run, row), but one of them is 'a'"),
+    ):
+        with pytest.raises(mpies.ConfigError, match=re.escape(f"callbacks must be {words}")):
+            train(callbacks=given)
 
 
 @IN_PROCESS_OR_JOB

@@ -29,17 +29,14 @@ def mpies(*arguments):
     return [sys.executable, "-m", "mpies", *map(str, arguments)]
 
 
-@pytest.mark.parametrize(("command", "ranks"), [(["train"], "0"), (["train"], "2"), (["sweep", "--seeds", "3"], "2")])
-@pytest.mark.skipif(mpiexec.find() is None, reason="no mpirun")
-def test_a_pipe_that_nobody_reads_any_more(command, ranks, write_config, tmp_path):
-    config = write_config(CARTPOLE)
-    started = [] if ranks == "0" else ["--ranks", ranks]
-    words = mpies(*command, *started, "--out", "run", config, "stop.generations=60")
-    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        process.stdout.readline()
-        process.stdout.close()
-        stderr = process.stderr.read()
-    assert process.returncode == 0 and "Traceback" not in stderr, stderr
+@pytest.mark.parametrize(("command", "ranks"), [(["train"], 0), (["train"], 2), (["sweep", "--seeds", "3"], 2)])
+def test_a_pipe_that_nobody_reads_any_more(command, ranks, write_config, start_mpies, tmp_path):
+    words = *command, "--out", "run", write_config(CARTPOLE), "stop.generations=60"
+    process = start_mpies(0, *words, *(["--ranks", ranks] if ranks else []))
+    process.stdout.readline()
+    process.stdout.close()
+    stderr = process.stderr.read()
+    assert process.wait(60) == 0 and "Traceback" not in stderr, stderr
     assert stderr.count("restart ") <= 1
     runs = [tmp_path / "run"] if command == ["train"] else [tmp_path / "run" / f"seed={seed}" for seed in (1, 2, 3)]
     assert [RunView(run).state() for run in runs] == ["finished"] * len(runs)
@@ -66,12 +63,13 @@ def test_standard_error_that_nobody_reads_any_more(write_config, tmp_path):
 
 
 @pytest.mark.parametrize("command", [["train"], ["sweep", "--seeds", "2"]])
-def test_a_full_disk(command, write_config, tmp_path):
-    with open("/dev/full", "w") as full:
-        words = mpies(*command, "--out", "run", write_config(CARTPOLE))
-        for _ in range(2):  # the second time it is complete
-            done = subprocess.run(words, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
-            assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+def test_a_full_disk(command, write_config, start_mpies):
+    words = *command, "--out", "run", write_config(CARTPOLE)
+    for _ in range(2):  # the second time it is complete
+        with open("/dev/full", "w") as full:
+            process = start_mpies(0, *words, stdout=full)
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 0 and "Traceback" not in stderr, stderr
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -87,31 +85,42 @@ def test_closed_descriptors_are_not_taken_by_files_of_the_run(ranks, write_confi
     assert not [path for path in (tmp_path / "run").rglob("*") if path.is_file() and b"NOISE" in path.read_bytes()]
 
 
-def test_what_follows_a_users_line_that_looks_like_the_beginning_of_a_report_is_not_held_back():
-    lines, written = ["-" * 74 + "\n", *(f"line {number}\n" for number in range(1000))], []
+def forward(lines):
+    """What a Forwarder writes of these lines, in the parts in which it does."""
+    written = []
     Forwarder(io.StringIO("".join(lines)), written.append).run()
+    return written
+
+
+def test_what_follows_a_users_line_that_looks_like_the_beginning_of_a_report_is_not_held_back():
+    lines = ["-" * 74 + "\n", *(f"line {number}\n" for number in range(1000))]
+    written = forward(lines)
     assert [line for part in written for line in part] == lines and len(written) > 800
 
 
-def test_a_report_of_an_abort_behind_an_error_that_has_not_ended_is_left_out():
-    dashes, written = "-" * 74, []
-    text = f"mpies: it is wrong{dashes}\nMPI_ABORT was invoked on rank 1\n{dashes}\nlast\n"
-    forwarder = Forwarder(io.StringIO(text), written.extend)
-    forwarder.run()
-    assert written == ["mpies: it is wrong\n", "last\n"]
+DASHES, SHORT = "-" * 74 + "\n", "-" * 70 + "\n"
+ENDED = [DASHES, "prterun detected that one or more processes exited with non-zero status\n", DASHES]
+BARRIER = "NBC_Progress: an error 75 was found during schedule 0x15767360 at row-offset 0 - aborting the schedule\n"
 
 
-def test_what_open_mpi_says_of_a_barrier_is_left_out_with_its_empty_line():
-    noise = "NBC_Progress: an error 75 was found during schedule 0x15767360 at row-offset 0 - aborting the schedule\n"
-    lines, written = ["\n", "one\n", noise, "\n", noise, "\n", "\n", "two\n"], []
-    Forwarder(io.StringIO("".join(lines)), written.extend).run()
-    assert written == ["\n", "one\n", "\n", "two\n"]
-
-
-def test_a_users_line_of_dashes_is_none_of_mpiruns():
-    report = ["-" * 74, "prterun detected that one or more processes exited with non-zero status", "-" * 74]
-    lines = ["-" * 70, "my simulator", *report, "INFO rank 0: continues", "-" * 80]
-    written = []
-    Forwarder(io.StringIO("".join(f"{line}\n" for line in lines)), written.append).run()
-    assert [line for part in written for line in part] == [f"{lines[at]}\n" for at in (0, 1, 5, 6)]
-    assert written[0] == ["-" * 70 + "\n"]  # at once
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        # A report of an abort, behind an error that has not ended.
+        (
+            [f"mpies: it is wrong{DASHES}", "MPI_ABORT was invoked on rank 1\n", DASHES, "last\n"],
+            ["mpies: it is wrong\n", "last\n"],
+        ),
+        # What Open MPI says of a barrier, with its empty line.
+        (["\n", "one\n", BARRIER, "\n", BARRIER, "\n", "\n", "two\n"], ["\n", "one\n", "\n", "two\n"]),
+        # Dashes of a user's.
+        (
+            [SHORT, "mine\n", *ENDED, "INFO rank 0: goes on\n", SHORT],
+            [SHORT, "mine\n", "INFO rank 0: goes on\n", SHORT],
+        ),
+    ],
+)
+def test_reports_of_mpirun_are_left_out_and_nothing_else(lines, expected):
+    written = forward(lines)
+    assert [line for part in written for line in part] == expected
+    assert written[0] == expected[:1]  # at once
