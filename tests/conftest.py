@@ -228,6 +228,20 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def without_envpool(monkeypatch):
+    """Function that lets EnvPool be absent from now on."""
+
+    from mpies.envs import envpool_env
+
+    def remove():
+        monkeypatch.setattr(envpool_env, "_import_envpool", lambda: None)
+        envpool_env.offers.cache_clear()
+
+    yield remove
+    envpool_env.offers.cache_clear()
+
+
+@pytest.fixture
 def write_config(tmp_path):
     """Write YAML text to a config file.  Returns its path."""
 

@@ -128,9 +128,8 @@ def test_what_training_refuses_is_refused(overrides, options, words, describe, w
         describe(write_config(CARTPOLE), *overrides, **options)
 
 
-def test_a_sweep_that_cannot_be_written_is_refused(write_config, tmp_path, monkeypatch):
-    (tmp_path / "notes.txt").write_text("mine")
-    monkeypatch.chdir(tmp_path)
+def test_a_sweep_that_cannot_be_written_is_refused(write_config, here):
+    (here / "notes.txt").write_text("mine")
     words = "sweep", write_config(CARTPOLE), "--seeds", "2", "--dry-run", "--out", "notes.txt/sweep"
     assert_refused(invoke(*words), "notes.txt/sweep: cannot be written (", "notes.txt is a file); choose another --out")
 

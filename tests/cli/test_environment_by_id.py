@@ -21,15 +21,13 @@ def test_it_is_trained_into_a_run_of_its_name(run_mpies, tmp_path):
     assert len(read_metrics(next((tmp_path / "runs").glob("CartPole-v1_*")))) == 1
 
 
-def test_a_file_of_this_name_comes_first(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "CartPole-v1").write_text("environment: {id: Acrobot-v1}")
+def test_a_file_of_this_name_comes_first(here):
+    (here / "CartPole-v1").write_text("environment: {id: Acrobot-v1}")
     assert load_config("CartPole-v1").environment.id == "Acrobot-v1"
 
 
-def test_a_path_in_a_folder_that_is_there_is_no_id(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "experiments").mkdir()
+def test_a_path_in_a_folder_that_is_there_is_no_id(here):
+    (here / "experiments").mkdir()
     with pytest.raises(ConfigError, match="experiments/second-v2: cannot be read"):
         find_config("experiments/second-v2")
 
@@ -38,8 +36,7 @@ def test_an_unknown_id_is_answered_with_the_nearest():
     assert_refused(invoke("check", "LunarLandr-v3"), "'LunarLandr-v3' is not known", "LunarLander-v3")
 
 
-def test_an_overlay_of_kubernetes_holds_the_config(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_an_overlay_of_kubernetes_holds_the_config(here):
     launched = invoke("launch", "k8s", "CartPole-v1", "--dry-run")
     assert launched.code == 0, launched.stderr
-    assert (tmp_path / "runs/CartPole-v1.k8s/CartPole-v1.yaml").read_text() == "environment: {id: CartPole-v1}\n"
+    assert (here / "runs/CartPole-v1.k8s/CartPole-v1.yaml").read_text() == "environment: {id: CartPole-v1}\n"

@@ -27,11 +27,10 @@ def test_a_recipe_is_trained_by_name_into_the_run_of_its_path(run_mpies, tmp_pat
     assert by_path.code == 0 and "is complete" in by_path.stdout, by_path.stdout
 
 
-def test_a_path_that_is_there_comes_before_a_recipe(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pong").write_text("environment: {id: CartPole-v1}")
+def test_a_path_that_is_there_comes_before_a_recipe(here):
+    (here / "pong").write_text("environment: {id: CartPole-v1}")
     assert str(find_config("pong")) == "pong"
-    (tmp_path / "swimmer").mkdir()  # a folder is no config
+    (here / "swimmer").mkdir()  # a folder is no config
     assert find_config("swimmer") == find_recipes()["swimmer"]
 
 
@@ -49,10 +48,9 @@ def test_a_path_that_is_there_comes_before_a_recipe(tmp_path, monkeypatch):
         ("zzz", "give the path of a YAML file, an environment's id, or a recipe's name: "),
     ],
 )
-def test_a_mistyped_name_is_answered_with_the_nearest(given, nearest, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "steeper.yml").write_text("environment: {id: CartPole-v1}")
+def test_a_mistyped_name_is_answered_with_the_nearest(given, nearest, here):
+    (here / "experiments").mkdir()
+    (here / "experiments" / "steeper.yml").write_text("environment: {id: CartPole-v1}")
     with pytest.raises(ConfigError) as error:
         find_config(given)
     assert str(error.value).startswith(f"{given}: cannot be read (No such file or directory); {nearest}")

@@ -101,10 +101,9 @@ def test_a_function_of_the_user_is_maximised_and_its_exceptions_are_reported(tmp
         (None, "nowhere.to_be:found", "nowhere.to_be cannot be imported (ModuleNotFoundError"),
     ],
 )
-def test_mistakes_in_a_users_file_are_reported_in_one_line(text, name, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_mistakes_in_a_users_file_are_reported_in_one_line(text, name, message, here):
     if text is not None:
-        (tmp_path / "own.py").write_text(text)
+        (here / "own.py").write_text(text)
     with pytest.raises(EnvironmentProblem) as caught:
         make_env(name)
     line = str(caught.value)
@@ -114,23 +113,21 @@ def test_mistakes_in_a_users_file_are_reported_in_one_line(text, name, message, 
 @pytest.mark.parametrize(
     ("text", "message"), [("1 +", "SyntaxError"), ("Other = 3", "has no Thing"), ("Thing = 3", "but is 3")]
 )
-def test_a_file_that_failed_is_imported_again_once_it_is_mended(text, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.py").write_text(text)
+def test_a_file_that_failed_is_imported_again_once_it_is_mended(text, message, here):
+    (here / "own.py").write_text(text)
     with pytest.raises(EnvironmentProblem, match=message):
         make_env("own.py:Thing")
-    (tmp_path / "own.py").write_text("from mpies.envs.lqr import LQR as Thing")
+    (here / "own.py").write_text("from mpies.envs.lqr import LQR as Thing")
     assert make_env("own.py:Thing").interface.observation_size == 3
 
 
 @pytest.mark.parametrize("environment_id", ["nearby_world:Nearby", "nearby_world:Nearby-v0"])
-def test_a_module_is_found_in_the_folder_of_the_command(environment_id, tmp_path, monkeypatch):
+def test_a_module_is_found_in_the_folder_of_the_command(environment_id, here, monkeypatch):
     """As on ranks, which `python -m mpies` starts."""
-    (tmp_path / "nearby_world.py").write_text(
+    (here / "nearby_world.py").write_text(
         "import gymnasium\nfrom mpies.envs.lqr import LQR as Nearby\ngymnasium.register('Nearby-v0', Nearby)\n"
     )
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "nearby_world", raising=False)
     assert make_env(environment_id).interface.observation_size == 3
 
@@ -248,10 +245,9 @@ def test_a_run_replaces_an_object_after_a_thousand_episodes(tmp_path):
     assert rewards[997:] == [998, 999, 1000, 1, 2]
 
 
-def test_a_file_that_lacks_the_name_is_read_again(tmp_path, monkeypatch):
+def test_a_file_that_lacks_the_name_is_read_again(here):
     """As in a notebook, where the file is mended after the error."""
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "late.py"
+    file = here / "late.py"
     file.write_text("def other(x):\n    return 0.0\n")
     with pytest.raises(EnvironmentProblem, match=r"late.py has no bowl; it has other"):
         find("late.py:bowl")
@@ -259,9 +255,8 @@ def test_a_file_that_lacks_the_name_is_read_again(tmp_path, monkeypatch):
     assert find("late.py:bowl")(np.ones(2)) == -2
 
 
-def test_a_class_may_step_batches_itself(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(
+def test_a_class_may_step_batches_itself(here):
+    (here / "mine.py").write_text(
         "from mpies.envs import make_env\n"
         "class Poles:\n"
         "    @classmethod\n"

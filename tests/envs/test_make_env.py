@@ -80,9 +80,8 @@ def test_environments_that_share_a_simulator_are_played_one_at_a_time(monkeypatc
     assert make_env("Pendulum-v1", "gymnasium").slots > 1
 
 
-def test_a_function_is_a_test_function_or_the_users(tmp_path, monkeypatch):
-    (tmp_path / "own.py").write_text("def total(x): return x.sum()")
-    monkeypatch.chdir(tmp_path)
+def test_a_function_is_a_test_function_or_the_users(here):
+    (here / "own.py").write_text("def total(x): return x.sum()")
     offset, parameters = np.array([1.0, 2.0]), np.array([4, 6], np.float32)
     assert make_function_env("sphere", 2, offset).value(parameters) == -25
     assert make_function_env("own.py:total", 2, offset).value(parameters) == 7

@@ -55,11 +55,10 @@ def test_the_episodes_are_written_as_csv(run, tmp_path):
 
 
 @pytest.mark.parametrize(("file", "name"), [("absent/episodes.csv", "absent/episodes.csv"), (".", "."), ("", "''")])
-def test_a_csv_that_cannot_be_written_is_refused_before_an_episode(file, name, run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_csv_that_cannot_be_written_is_refused_before_an_episode(file, name, run, here, monkeypatch):
     monkeypatch.setattr(tools, "play_held_out", None)
     assert_refused(invoke("evaluate", run, "--csv", file), f"--csv {name}: cannot be written (")
-    assert not list(tmp_path.glob("*.tmp"))
+    assert not list(here.glob("*.tmp"))
 
 
 @pytest.mark.parametrize("name", ["metrics.csv", "best.h5", "finished.yaml", "checkpoints/generation-00000000.h5"])
@@ -98,8 +97,7 @@ def test_stochastic_draws_actions_as_in_training_and_always_the_same_ones(run, t
         mpies.load(run).best.evaluate(20, deterministic=False)
 
 
-def test_the_policy_of_a_recipe_is_evaluated_played_exported_and_loaded_by_its_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_policy_of_a_recipe_is_evaluated_played_exported_and_loaded_by_its_name(here):
     result = evaluate("cartpole")
     assert result["policy"].endswith("/results/cartpole/policy.h5") and result["mean"] > 400
     assert mpies.Policy.load("cartpole").evaluate(20).returns.tolist() == result["returns"]
@@ -110,22 +108,21 @@ def test_the_policy_of_a_recipe_is_evaluated_played_exported_and_loaded_by_its_n
         assert_refused(invoke(*command, "cartpol"), "cartpol: cannot be read", "name of a recipe, such as cartpole")
 
 
-def test_the_mean_of_a_generation_is_evaluated_and_played(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_mean_of_a_generation_is_evaluated_and_played(run, here):
     last = mpies.load(run).generation
     for generation in (0, last):
         result = evaluate(run, "--generation", generation)
         assert (result["generation"], result["policy"]) == (generation, str(run))
         assert result["returns"] == mpies.load(run).policy(generation).evaluate(20).returns.tolist()
     assert evaluate(run / "policy.h5")["returns"] == result["returns"] != evaluate(run, "--generation", 0)["returns"]
-    video = "--video", tmp_path / "video.gif"
+    video = "--video", here / "video.gif"
     played = invoke("play", run, "--generation", 0, *video)
     assert played.code == 0 and "video.gif: generation 0, return" in played.stdout, played.stderr
     for command in (["evaluate"], ["play", *video]):
         refusals = {
             (run / "policy.h5", 0): "policy.h5: is a single policy; --generation needs a run directory",
             ("cartpole", 0): "cartpole: is a single policy; --generation needs a run directory",
-            (tmp_path / "absent", 0): "absent: cannot be read",
+            (here / "absent", 0): "absent: cannot be read",
             (run, last + 1): f"generation {last + 1} is not in its ledger, which ends at {last}",
             (run, -1): "-1 is not in the range x>=0",
         }

@@ -88,8 +88,7 @@ def test_a_recipe_has_the_parameters_that_its_heading_says(name, script):
 
 
 @pytest.mark.parametrize("name", one_of_each_kind())
-def test_a_recipe_trains_a_generation(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # recipes need no file of the repository
+def test_a_recipe_trains_a_generation(name, here):
     small, comm = load_config(name, shrink(load_config(name))), Serial()
     with temporary_run(small, comm) as run:
         trainer = make_trainer(small, comm, run)

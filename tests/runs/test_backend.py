@@ -15,27 +15,14 @@ from tests.support import invoke
 FEW = ["solver.population=4", "evaluation.episodes=2", "noise.size=20000", "policy.hidden=[]", "--out", "run"]
 
 
-@pytest.fixture
-def without_envpool(monkeypatch):
-    """Function that lets EnvPool be absent from now on."""
-
-    def remove():
-        monkeypatch.setattr(envpool_env, "_import_envpool", lambda: None)
-        envpool_env.offers.cache_clear()
-
-    yield remove
-    envpool_env.offers.cache_clear()
-
-
-def test_a_run_of_envpool_is_not_continued_by_another_backend(tmp_path, monkeypatch, without_envpool):
+def test_a_run_of_envpool_is_not_continued_by_another_backend(here, without_envpool):
     pytest.importorskip("envpool")
-    monkeypatch.chdir(tmp_path)
     command = ["train", "CartPole-v1", *FEW]
     assert "backend: envpool" in invoke("check", *command[1:-2]).stdout
     assert invoke(*command, "stop.generations=1").code == 0
-    assert read_run_config(tmp_path / "run").environment.backend == "envpool"
-    assert load_policy(find_policy(tmp_path / "run")).config.environment.backend == "envpool"
-    assert "CartPole-v1 is played by envpool" in (tmp_path / "run" / "log.txt").read_text()
+    assert read_run_config(here / "run").environment.backend == "envpool"
+    assert load_policy(find_policy(here / "run")).config.environment.backend == "envpool"
+    assert "CartPole-v1 is played by envpool" in (here / "run" / "log.txt").read_text()
     without_envpool()
     for arguments in (command, [*command, "--dry-run"], ["evaluate", "run"]):
         ended = invoke(*arguments)
@@ -44,28 +31,26 @@ def test_a_run_of_envpool_is_not_continued_by_another_backend(tmp_path, monkeypa
     ended = invoke(*command, "environment.backend=gymnasium")
     assert ended.code == 2 and "environment.backend: 'envpool' there, 'gymnasium' now" in ended.stderr
     with pytest.raises(EnvironmentProblem, match="backend envpool"):
-        evaluate_policy(tmp_path / "run", 2)
+        evaluate_policy(here / "run", 2)
 
 
-def test_a_run_of_gymnasium_stays_there_when_envpool_is_installed(tmp_path, monkeypatch, without_envpool):
+def test_a_run_of_gymnasium_stays_there_when_envpool_is_installed(here, monkeypatch, without_envpool):
     pytest.importorskip("envpool")
-    monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as absent:
         absent.setattr(envpool_env, "_import_envpool", lambda: None)
         envpool_env.offers.cache_clear()
         assert invoke("train", "CartPole-v1", *FEW, "stop.generations=1").code == 0
     envpool_env.offers.cache_clear()
     assert invoke("train", "CartPole-v1", *FEW, "stop.generations=2").code == 0
-    assert read_run_config(tmp_path / "run").environment.backend == "gymnasium"
+    assert read_run_config(here / "run").environment.backend == "gymnasium"
 
 
-def test_a_run_of_an_earlier_mpies_goes_on(tmp_path, monkeypatch):
+def test_a_run_of_an_earlier_mpies_goes_on(here):
     """Its config.yaml has the backend auto."""
-    monkeypatch.chdir(tmp_path)
     assert invoke("train", "LQR-v0", *FEW, "stop.generations=1").code == 0
-    make_old(tmp_path / "run")
+    make_old(here / "run")
     assert invoke("train", "LQR-v0", *FEW, "stop.generations=2").code == 0
-    assert read_run_config(tmp_path / "run").environment.backend == "gymnasium"
+    assert read_run_config(here / "run").environment.backend == "gymnasium"
 
 
 def make_old(run):
@@ -75,19 +60,18 @@ def make_old(run):
     (run / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
 
 
-def test_a_run_of_an_earlier_mpies_is_played_as_its_packages_say(tmp_path, monkeypatch, without_envpool):
+def test_a_run_of_an_earlier_mpies_is_played_as_its_packages_say(here, without_envpool):
     pytest.importorskip("envpool")
-    monkeypatch.chdir(tmp_path)
     command = ["train", "CartPole-v1", *FEW, "environment.max_steps=40"]
     assert invoke(*command, "stop.generations=1").code == 0
-    config = tmp_path / "run" / "config.yaml"
-    make_old(tmp_path / "run")
+    config = here / "run" / "config.yaml"
+    make_old(here / "run")
     text = config.read_text()
     for old, backend in ((text.replace("  envpool: ", "  other: "), "gymnasium"), (text, "envpool")):
         config.write_text(old)
         assert find_backend("run", load_config("CartPole-v1")) == backend
     assert invoke(*command, "stop.generations=2").code == 0
-    assert read_run_config(tmp_path / "run").environment.backend == "envpool"
+    assert read_run_config(here / "run").environment.backend == "envpool"
     config.write_text(text)
     without_envpool()
     for identity, expected in (("LQR-v0", "gymnasium"), ("HopperBulletEnv-v0", "gym"), ("Hopper-v5", "envpool")):

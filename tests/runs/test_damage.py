@@ -53,13 +53,12 @@ def flip(path, place, bit):
 
 
 @pytest.mark.parametrize("name", [*FILES, "ledger.bin", "log.txt"])
-def test_a_link_in_a_strangers_run_is_not_written_through(name, write_config, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    config, mine = write_config(CARTPOLE), tmp_path / "mine"
+def test_a_link_in_a_strangers_run_is_not_written_through(name, write_config, here):
+    config, mine = write_config(CARTPOLE), here / "mine"
     mine.write_text("of the user")
     assert invoke("train", config, "--out", "run", "stop.generations=2").code == 0
-    (tmp_path / "run" / name).unlink()
-    (tmp_path / "run" / name).symlink_to(mine)
+    (here / "run" / name).unlink()
+    (here / "run" / name).symlink_to(mine)
     ended = invoke("train", config, "--out", "run", "stop.generations=4")
     assert mine.read_text() == "of the user"
     if ended.code:

@@ -26,15 +26,14 @@ def test_a_write_that_fails_leaves_the_old_content_and_no_other_file(tmp_path, m
     assert path.read_bytes() == b"new"
 
 
-def test_an_error_names_the_file_as_it_was_given_and_no_temporary_one(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "plain").touch()
+def test_an_error_names_the_file_as_it_was_given_and_no_temporary_one(here):
+    (here / "folder").mkdir()
+    (here / "plain").touch()
     for given in ("absent/x.h5", "plain/x.h5", "folder"):
         with pytest.raises(OSError, match=r"Errno \d+") as error:
             write_atomically(given, b"1")
         assert error.value.filename == given
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", "plain"]
+    assert sorted(file.name for file in here.iterdir()) == ["folder", "plain"]
 
 
 def test_writes_of_the_same_file_at_the_same_moment_leave_one_of_them(tmp_path):

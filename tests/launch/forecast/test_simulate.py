@@ -183,12 +183,11 @@ def test_simulate_prints_a_table_a_plot_and_json(run_mpies, tmp_path):
         (("10,10,1,0", "--plot", "scaling.pngg"), "--plot scaling.pngg: cannot be written"),
     ],
 )
-def test_mistakes_are_one_line(arguments, message, write_config, tmp_path, monkeypatch):
+def test_mistakes_are_one_line(arguments, message, write_config, here):
     write_config("environment: {id: CartPole-v1}\n")
     write_config("machine: {cores: 0}\n", "broken.yaml")
     write_config("machine: {network: {latncy: 1}}\n", "misspelt.yaml")
     write_config("environment: {id: CartPole-v1}\n", "other.yaml")
-    monkeypatch.chdir(tmp_path)
     assert_refused(invoke("simulate", *arguments, "--ranks", "1"), message)
 
 

@@ -133,19 +133,18 @@ def test_arrays_are_selected_by_their_prefix():
     assert select(arrays, "solver/") == {"mean": 1, "a/b": 2}
 
 
-def test_the_trained_policy_of_a_recipe_is_found_by_its_name_behind_files_and_runs_of_that_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_trained_policy_of_a_recipe_is_found_by_its_name_behind_files_and_runs_of_that_name(here):
     recorded = RESULTS / "swimmer" / "policy.h5"
     assert find_policy("swimmer") == recorded and load_policy("swimmer").config.environment.id == "Swimmer-v5"
     assert find_policy("swimmer-ars") == RESULTS / "swimmer-ars" / "policy.h5"
-    (tmp_path / "swimmer").mkdir()  # a folder is no policy
+    (here / "swimmer").mkdir()  # a folder is no policy
     assert find_policy("swimmer") == recorded
-    (tmp_path / "swimmer" / "config.yaml").write_text(f"{CONFIG}versions: {{mpies: '1'}}\n")
+    (here / "swimmer" / "config.yaml").write_text(f"{CONFIG}versions: {{mpies: '1'}}\n")
     with pytest.raises(RunError, match="swimmer: contains no policy yet"):
         find_policy("swimmer")
-    write_policy(tmp_path / "swimmer" / "policy.h5")
+    write_policy(here / "swimmer" / "policy.h5")
     assert find_policy("swimmer") == Path("swimmer/policy.h5")
-    write_policy(tmp_path / "hopper")
+    write_policy(here / "hopper")
     assert find_policy("hopper") == Path("hopper") and load_policy("hopper").generation == 7
 
 
@@ -158,8 +157,7 @@ def test_the_trained_policy_of_a_recipe_is_found_by_its_name_behind_files_and_ru
         ("humanoid", "no policy of this recipe comes with mpies; train it with mpies train humanoid"),
     ],
 )
-def test_a_path_at_which_nothing_is_is_refused_with_what_to_give(given, cure, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_path_at_which_nothing_is_is_refused_with_what_to_give(given, cure, here):
     with pytest.raises(RunError, match=rf"^{given}: [^\n]*{re.escape(cure)}$"):
         find_policy(given)
 
