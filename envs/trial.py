@@ -124,16 +124,22 @@ def _check_reward(reward: Any) -> None:
 
 
 def trace(
-    env: VectorEnv, seed: int, steps: int, failures: list[str] | None = None, neighbours: Sequence[int] = ()
+    env: VectorEnv,
+    seed: int,
+    steps: int,
+    failures: list[str] | None = None,
+    neighbours: Sequence[int] = (),
+    action_seed: int | None = None,
 ) -> str:
     """Play an episode of at most `steps` steps.  Returns its trace: the SHA-256 (hex) of observations and rewards.
 
     failures: a list that gets the message of the episode if it fails.
     neighbours: seeds of episodes that are played beside it in the same batch, until it is over.
+    action_seed: of the actions; None takes the episode's.
     """
     seeds = [seed, *neighbours]
     batch = env.open(seeds)
-    randoms = [np.random.default_rng(each) for each in seeds]
+    randoms = [np.random.default_rng(each if action_seed is None else action_seed) for each in seeds]
     observations = batch.observations
     sha = hashlib.sha256(observations[0].tobytes())
     places = np.arange(len(seeds), dtype=np.int32)

@@ -37,12 +37,14 @@ class Probe:
 
     verdict: REPRODUCIBLE, WHEN_REBUILT, NOT_REPRODUCIBLE or FAILING.
     failures: the messages of episodes that failed.  growth: bytes by which the memory grew, None if not measured.
+    has_one_episode: whether different seeds gave the same episode.
     """
 
     backend: str
     verdict: str
     failures: Sequence[str] = ()
     growth: int | None = None
+    has_one_episode: bool = False
 
 
 def judge(fresh: list[str], elsewhere: list[str], used: list[str], rebuilt: list[str]) -> str:
@@ -122,7 +124,9 @@ def probe(environment: str, steps: int, episodes: int) -> Probe:
         lasting = section.model_copy(update={"rebuild_every": None})
         with closing(make_task_env(lasting, rebuild=used != fresh)) as env:
             growth = memory_growth(env, episodes, min(steps, SHORT))
-    return Probe(backend, judge(fresh, elsewhere, used, rebuilt), failures, growth)
+    with closing(make_task_env(section, rebuild=False)) as env:
+        alike = {trace(env, seed, steps, action_seed=SEED) for seed in SEEDS}
+    return Probe(backend, judge(fresh, elsewhere, used, rebuilt), failures, growth, len(alike) == 1)
 
 
 def print_traces(environment: str, steps: int) -> None:
@@ -151,6 +155,7 @@ def print_probes(environments: Sequence[str], steps: int, episodes: int, markdow
             click.echo(f"{line}: {found.failures[0]}")
             continue
         some = f"; {len(found.failures)} of its episodes fail: {found.failures[0]}" if found.failures else ""
+        some += "; different seeds give the same episode" if found.has_one_episode else ""
         memory = f"memory over {counted(episodes, 'episode')} {growth}" if growth else "memory not measured"
         click.echo(f"{line}; {memory}{some}")
     return are_reproducible

@@ -29,6 +29,9 @@ class Remembering(Forgetful):
 class Random(Forgetful):
     def start(self): return np.random.default_rng().random()
 
+class Still(Forgetful):
+    def start(self): return 0
+
 class Loud(Forgetful):
     def start(self): return os.write(1, b"\\xff\\n")
 
@@ -80,6 +83,12 @@ def test_a_process_that_dies_while_it_plays_is_told(instances, folder, write_con
 
 def test_the_environment_may_print_what_is_no_text(folder):
     assert invoke("probe", "own.py:Loud", "--episodes", "0").stdout.startswith("own.py:Loud (your own): reproducible;")
+
+
+def test_seeds_that_change_nothing_are_told(folder):
+    printed = invoke("probe", "own.py:Still", "own.py:Forgetful", "--episodes", "0").stdout.splitlines()
+    assert printed[0].endswith("memory not measured; different seeds give the same episode")
+    assert printed[1].endswith("memory not measured")
 
 
 def test_a_table_has_a_row_for_each(folder, write_config):
