@@ -87,11 +87,13 @@ def test_an_environment_that_no_other_process_can_get_is_refused_in_one_line():
 def test_a_run_goes_on_in_the_background_until_it_is_stopped(ranks):
     seen = []
     job = mpies.start(ENDLESS_VALUES, ranks=ranks, out="run", callbacks=lambda run, row: seen.append(row["generation"]))
-    assert wait_for(lambda: job.run is not None and len(job.run.metrics["generation"]) > 2) is None and job.is_running
-    assert repr(job).startswith("RunInBackground(Run('") and "<svg" in job._repr_html_()
-    with pytest.raises(TimeoutError):
-        job.wait(0.01)
-    run = job.stop()
+    try:
+        wait_for(lambda: job.run is not None and len(job.run.metrics["generation"]) > 2)
+        assert job.is_running and repr(job).startswith("RunInBackground(Run('") and "<img" in job._repr_html_()
+        with pytest.raises(TimeoutError):
+            job.wait(0.01)
+    finally:
+        run = job.stop()
     assert (run.status, run.reason, job.is_running) == ("finished", "callback", False)
     assert seen == [*range(1, len(seen) + 1)] and len(seen) > 2
 
