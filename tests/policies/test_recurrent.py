@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from mpies.policies import exported
-from mpies.policies.exported import aligned_stack
 from tests.policies.examples import WIDE, act, draw_members, draw_observations, torch_or_skip
 
 
@@ -63,25 +62,8 @@ def test_units_are_those_of_pytorch(kind, build):
     np.testing.assert_allclose(act(policy, stack, observations), expected.numpy(), atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru", "elman"])
-def test_units_remember_the_past(kind, build):
-    policy = build(kind, action=WIDE)
-    stack = draw_members(policy, 1)
-    observations = np.zeros((2, 1, 6), np.float32)
-    blank = act(policy, stack, observations)[1]
-    observations[0] = 1
-    assert not np.array_equal(act(policy, stack, observations)[1], blank)
-
-
 def test_the_sigmoid_is_close_to_the_true_one():
     x = np.linspace(-40, 40, 1_000_001).astype(np.float32)
     values = exported.sigmoid(x)
     assert np.abs(values - sigmoid(x.astype(np.float64))).max() < 2.3e-7
     assert exported.sigmoid(np.array([-np.inf, 0, np.inf], np.float32)).tolist() == pytest.approx([0, 0.5, 1], abs=1e-7)
-
-
-def test_sizes_are_those_of_the_gates(build):
-    for kind, gates, more in [("elman", 1, 0), ("lstm", 4, 0), ("gru", 3, 5)]:
-        policy = build(kind)
-        assert policy.size == 6 * 5 * gates + 5 * 5 * gates + 5 * gates + more + 5 * 2 + 2
-        assert aligned_stack(1, policy.size).shape == (1, policy.initial(1).size)

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import imageio.v3
 import numpy as np
+import pytest
 import yaml
 
 from mpies.config.loading import resolved, validate_config
@@ -29,19 +30,14 @@ class Links(HTMLParser):
         self.sources += [value for name, value in attributes if name in ("src", "srcset", "href")]
 
 
-def test_a_run_whose_name_is_not_utf8_has_a_report(run, invoke):
+def test_a_run_whose_name_is_not_utf8_and_whose_policy_is_empty_has_a_report(run, invoke):
+    values = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump(values | {"policy": None}))
     odd = run.with_name("caf\udce9")
     run.rename(odd)
     ended = invoke("report", odd)
     assert ended.exit_code == 0, ended.stderr
     assert "<title>caf\\udce9: CartPole-v1" in (odd / "report.html").read_text()
-
-
-def test_a_run_whose_policy_is_empty_has_a_report(run, invoke):
-    values = yaml.safe_load((run / "config.yaml").read_text())
-    (run / "config.yaml").write_text(yaml.safe_dump(values | {"policy": None}))
-    ended = invoke("report", run)
-    assert ended.exit_code == 0, ended.stderr
 
 
 def test_a_report_needs_no_other_file(run, invoke):
@@ -65,13 +61,10 @@ def test_a_report_needs_no_other_file(run, invoke):
         assert words in text
 
 
-def test_a_film_that_is_being_recorded_is_not_part_of_it(run, invoke):
+def test_a_video_is_recorded_first_and_one_that_was_cut_off_is_not_part_of_it(run, invoke):
     (run / ".film.77.tmp.mp4").touch()  # as a recording that was killed leaves it, too
     assert invoke("report", run).exit_code == 0
     assert "There is none yet" in (run / "report.html").read_text()
-
-
-def test_a_video_is_recorded_first(run, invoke):
     ended = invoke("report", run, "--video")
     assert ended.exit_code == 0, ended.output
     text = (run / "report.html").read_text()
@@ -115,20 +108,27 @@ def test_a_run_that_goes_on_has_a_newest_evaluation_and_no_end(make_curves):
     assert "evaluation</th>" not in text and "<th>target" not in text
 
 
-def test_damaged_cells_leave_the_other_facts(run_folder):
-    file = run_folder / "first/metrics.csv"
-    (run_folder / "first/config.yaml").write_text(CONFIG + "seed: 1\n")
-    file.write_text(file.read_text() + line(5).replace(",100,0.1,", ",1x,0.1,") + line(6).replace(",20,0,2,", ",,x,2,"))
-    text = make_summary(read_curves(run_folder / "first"), "running")
-    assert "mean return 150.00, of the search distribution" in text
-    assert "failed</th><td>0</td>" in text
+@pytest.fixture
+def read_with(run_folder):
+    """Function of further lines of metrics.csv: the curves of a run with them."""
+
+    def read(*lines):
+        (run_folder / "first/config.yaml").write_text(CONFIG + "seed: 1\n")
+        with open(run_folder / "first/metrics.csv", "a") as file:
+            file.writelines(lines)
+        return read_curves(run_folder / "first")
+
+    return read
 
 
-def test_a_single_episode_has_no_interval(run_folder):
-    file = run_folder / "first/metrics.csv"
-    (run_folder / "first/config.yaml").write_text(CONFIG + "seed: 1\n")
-    file.write_text(file.read_text() + line(5).replace(",20,", ",0,").replace(",100,0.1,", ",1,0.1,"))
-    curves = read_curves(run_folder / "first")
+def test_damaged_cells_leave_the_other_facts(read_with):
+    damaged = line(5).replace(",100,0.1,", ",1x,0.1,"), line(6).replace(",20,0,2,", ",,x,2,")
+    text = make_summary(read_with(*damaged), "running")
+    assert "mean return 150.00, of the search distribution" in text and "failed</th><td>0</td>" in text
+
+
+def test_a_single_episode_has_no_interval(read_with):
+    curves = read_with(line(5).replace(",20,", ",0,").replace(",100,0.1,", ",1,0.1,"))
     assert curves["eval_episodes"][-1] == 1 and np.isnan(curves.interval[-1])
     assert "mean return 150.00, over 1 held-out episode, of" in make_summary(curves, "running")
 

@@ -238,28 +238,26 @@ def test_the_versions_of_packages_that_change_bits_are_kept():
     assert {"python", "mpies", "numpy", "gymnasium", "mpi4py", "cma"} <= versions().keys()
 
 
-def test_a_folder_of_something_else_is_not_written_to(tmp_path):
-    (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(ConfigError, match="is neither empty nor a run; choose another --out"):
+NOTES = "# my notes\nenvironment: {id: 'function:sphere', dimension: 2}\n"  # the config that is trained
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "message"),
+    [
+        ("thesis.tex", [], "is neither empty nor a run; choose another --out"),
+        ("config.yaml", [], "its config.yaml is not that of a run, and would be replaced; choose another"),
+        # A folder beside it is named like a part of a run.
+        ("config.yaml", ["checkpoints"], "its config.yaml is not that of a run"),
+        ("config.yaml", ["metrics.csv"], "its config.yaml is not that of a run"),
+    ],
+)
+def test_a_folder_of_something_else_is_not_written_to(name, beside, message, tmp_path):
+    (tmp_path / name).write_text(NOTES)
+    for folder in beside:
+        (tmp_path / folder).mkdir()
+    with pytest.raises(ConfigError, match=message):
         open_run(tmp_path, CONFIG)
-    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_a_config_that_a_user_wrote_is_not_replaced(tmp_path):
-    (tmp_path / "config.yaml").write_text("# my notes\n")
-    with pytest.raises(ConfigError, match=r"its config.yaml is not that of a run, and would be replaced; choose anoth"):
-        open_run(tmp_path, CONFIG)
-    assert (tmp_path / "config.yaml").read_text() == "# my notes\n"
-
-
-@pytest.mark.parametrize("beside", ["checkpoints", "metrics.csv"])
-def test_nor_where_a_file_beside_it_is_named_like_one_of_a_run(beside, tmp_path):
-    content = "# my notes\nenvironment: {id: 'function:sphere', dimension: 2}\n"  # the config that is trained
-    (tmp_path / "config.yaml").write_text(content)
-    (tmp_path / beside).mkdir()
-    with pytest.raises(ConfigError, match=r"its config.yaml is not that of a run"):
-        open_run(tmp_path, CONFIG)
-    assert (tmp_path / "config.yaml").read_text() == content
+    assert (tmp_path / name).read_text() == NOTES and {file.name for file in tmp_path.iterdir()} == {name, *beside}
 
 
 def test_a_run_whose_config_lost_its_versions_is_still_a_run(run):

@@ -236,6 +236,12 @@ def test_one_parameter_is_enough(case):
         (("snes", 3.0, {}), r"x0 must be a vector.*shape \(\)"),
         (("snes", [], {}), r"x0 must be a vector.*shape \(0,\)"),
         (("snes", [1, np.nan], {}), "x0 must be finite, but is nan at coordinate 1"),
+        (("snes", [np.inf, 1], {}), "x0 must be finite, but is inf at coordinate 0"),
+        (
+            ("snes", [0, 0], {"bounds": [(-5, 5), (-5, 5)]}),
+            "bounds of coordinate 0 must be low < high, but are -5 and -5",
+        ),
+        (("cma_es", [1, 2], {"population": 2}), "solver.population must be at least 4"),
         (("snes", ["a", "b"], {}), "x0 must be a vector of numbers, but is a list of 2"),
         (("snes", [1, 2], {"bounds": (0, 1)}), "x0 must lie within the bounds, but is 2 at coordinate 1"),
         (("snes", [1, 2], {"bounds": (0, [3, 4, 5])}), "high must be a number or 2 numbers, one for each coordinate"),
