@@ -60,20 +60,28 @@ def test_times_are_shown_in_a_unit_that_fits():
 
 
 @pytest.mark.parametrize(
-    ("lowest", "wanted", "scale"), [(0.5, "auto", "symlog"), (-3, "auto", "linear"), (-3, "log", "symlog")]
+    ("low", "mean", "high", "target", "wanted", "scale"),
+    [
+        ([0.5, 0.5], [2, 600], [3, 700], None, "auto", "symlog"),
+        ([-3, -3], [2, 600], [3, 700], None, "auto", "linear"),
+        ([-3, -3], [2, 600], [3, 700], None, "log", "symlog"),
+        ([0.5, 0.5], [2, 600], [3, 700], -3.0, "auto", "linear"),  # the target has the other sign
+        ([-999, -5], [-990, -2], [-900, -1], -0.001, "auto", "symlog"),  # costs
+        ([-999, -5], [-990, -2], [-900, -1], -0.001, "linear", "linear"),
+    ],
 )
-def test_an_axis_is_logarithmic_by_itself_only_if_all_returns_have_one_sign(make_curves, lowest, wanted, scale):
-    curves = make_curves([None] * 300)
-    curves.columns["return_min"][:] = lowest
-    curves.columns["return_mean"] *= 2
+def test_an_axis_is_logarithmic_by_itself_only_if_all_returns_have_one_sign(
+    low, mean, high, target, wanted, scale, make_curves
+):
+    curves = make_curves([None, None], target=target)
+    for name, values in (("return_min", low), ("return_mean", mean), ("return_max", high)):
+        curves.columns[name] = np.array(values, float)
     (axes,) = draw_return(curves, "steps", scale=wanted).axes
-    assert axes.get_yscale() == scale
-
-
-def test_an_axis_shows_a_target_of_the_other_sign(make_curves):
-    figure = draw_return(make_curves([None] * 300, target=-3.0), "steps")
-    low, high = figure.axes[0].get_ylim()
-    assert figure.axes[0].get_yscale() == "linear" and low < -3 and high > 300
+    lowest, highest = axes.get_ylim()
+    assert axes.get_yscale() == scale and not axes.yaxis_inverted()
+    targets = [target] if target else []
+    assert [line.get_ydata()[0] for line in axes.lines if "target" in str(line.get_label())] == targets
+    assert lowest < min([*mean, *targets]) and highest > max([*mean, *targets])
 
 
 @pytest.mark.filterwarnings("error")
@@ -124,18 +132,6 @@ def test_one_bad_member_does_not_flatten_the_curves_but_a_far_target_is_shown(ma
 
 def test_fonts_of_a_pdf_are_embedded_as_truetype(make_curves):
     assert b"/Type3" not in render(draw_return(make_curves([1.0]), "steps"), "pdf") and STYLE.exists()
-
-
-def test_costs_are_drawn_on_a_logarithmic_axis(make_curves):
-    curves = make_curves([-900.0, -1.0], target=-0.001)
-    for name, values in {"return_mean": [-990, -2], "return_min": [-999, -5], "return_max": [-900, -1]}.items():
-        curves.columns[name] = np.array(values, float)
-    (axes,) = draw_return(curves, "iteration").axes
-    assert axes.get_yscale() == "symlog" and not axes.yaxis_inverted()
-    assert [line.get_ydata()[0] for line in axes.lines if "target" in str(line.get_label())] == [-0.001]
-    assert draw_return(curves, "iteration", scale="linear").axes[0].get_yscale() == "linear"
-    curves.columns["return_mean"] = np.array([-990.0, 2.0])
-    assert draw_return(curves, "iteration", scale="log").axes[0].get_yscale() == "symlog"
 
 
 def test_steps_are_numbered_in_thousands_and_millions(make_curves):
