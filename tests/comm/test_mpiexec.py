@@ -87,6 +87,7 @@ def test_a_command_has_the_variables_that_it_is_given(monkeypatch):
     assert mpiexec.run(program, env={"OMPI_MCA_btl": "mine"}).stdout == "mine\n"
 
 
+@pytest.mark.flaky(reruns=1, reason="mpirun itself may hang behind its ranks, and only a supervisor would end it")
 def test_a_rank_that_is_lost_while_all_connect_ends_the_job():
     """With ULFM the others live on, and MPI_Finalize would wait for the lost one."""
     program = mpiexec.find()

@@ -15,7 +15,7 @@ from mpies.training.control import TrainingStopped
 from mpies.training.evaluation.evaluator import MOST_LINES
 from mpies.training.evaluation.generation import QueueKey
 from tests.support import on_one_and_three_ranks
-from tests.training.test_evaluator import Rig
+from tests.training.evaluation.test_evaluator import Rig
 
 
 @on_one_and_three_ranks

@@ -3,7 +3,7 @@
 import pytest
 
 from mpies.comm.serial import Serial
-from tests.training.test_evaluator import Rig
+from tests.training.evaluation.test_evaluator import Rig
 
 
 @pytest.mark.parametrize("overlap", [0, 1])
