@@ -34,7 +34,8 @@ def give(environment: Any) -> str:
     """The id of a class, a function or an object that a Python caller hands over; `find` knows it from now on.
 
     environment: a class or function, which is called for each environment, or an environment, which is copied.  Where
-    it is a class or function of a file, the id names that, so that others find it, too.
+    it is a class or function of a file, the id names that, so that others find it, too.  Lambdas and objects that
+    differ get names that differ, so that no run goes on with another one's.
     """
     factory = environment if callable(environment) else functools.partial(copy.deepcopy, environment)
     name, source = type(environment).__name__, NO_FILE
@@ -42,11 +43,30 @@ def give(environment: Any) -> str:
         name, source = environment.__qualname__, environment.__module__
     if source == "__main__":
         source = str(getattr(sys.modules[source], "__file__", None) or NO_FILE)
+    is_named = name.isidentifier() and factory is environment
     if not name.isidentifier():  # within a function, or a lambda
         name, source = re.sub(r"\W+", "_", name).strip("_"), NO_FILE
-    environment_id = f"{source}:{name}"
+    environment_id, number = f"{source}:{name}", 1
+    while not is_named and environment_id in _given and not _are_alike(_given[environment_id], factory):
+        number += 1  # the name is another one's, as are its runs
+        environment_id = f"{source}:{name}_{number}"
     _given[environment_id] = factory
     return environment_id
+
+
+def is_here(environment_id: str) -> bool:
+    """Whether this process was handed over what has this id and is in no file."""
+    return environment_id.startswith(f"{NO_FILE}:") and environment_id in _given
+
+
+def _are_alike(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Whether two functions or objects would be the same ones in another process."""
+    import cloudpickle
+
+    try:
+        return bool(cloudpickle.dumps(one) == cloudpickle.dumps(other))
+    except Exception:  # the user's objects may raise anything
+        return one is other
 
 
 def write_given(environment_id: str, file: Path) -> bool:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -137,13 +136,14 @@ def train_as_job(request: RunRequest, ranks: int, callbacks: list[Callback], pro
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mpies-"))
         file = Path(folder) / "config.yaml"
         file.write_text(as_yaml(resolved(config)))
-        if write_given(config.environment.id, given := Path(folder) / "given"):
-            os.environ[GIVEN] = str(given)
-            stack.callback(os.environ.pop, GIVEN)
+        given = Path(folder) / "given"  # by this process, for its own ranks
+        variables = {GIVEN: str(given)} if write_given(config.environment.id, given) else {}
         options = ["--out", str(request.folder), "--resume", request.resume, "--log-format", "json"]
         run = absolute(request.folder)  # a callback may change the working directory
         words, output = ["train", *options, "--", str(file)], subprocess.DEVNULL
-        supervisor = Supervisor(words, ranks, RunsFinished([run]), output=output, write=messages.write)
+        supervisor = Supervisor(
+            words, ranks, RunsFinished([run]), output=output, write=messages.write, variables=variables
+        )
         signals = Signals(owns_process=False)
         stack.callback(signals.restore)
         stack.callback(progress.close)

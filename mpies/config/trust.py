@@ -18,6 +18,7 @@ from typing import Any
 
 from mpies.core.paths import absolute, start_folder
 from mpies.envs import BACKENDS
+from mpies.envs.custom_env import is_here
 
 # Sections that name code, and say what it is called with; their key that names it; a prefix of names that are no code.
 NAMES = (("environment", "id", "function"), ("policy", "module", None), ("solver", "kind", "nevergrad"))
@@ -72,7 +73,7 @@ def find_refusal(values: Mapping[str, Any], signature: object, where: str) -> st
 
     signature: what is saved beside it.  where: the file or directory, which begins the line.
     """
-    code = find_code(values)
+    code = {key: name for key, name in find_code(values).items() if not is_here(name)}
     if not code or _trusts.get() or os.environ.get("MPIES_TRUST") == "1":
         return ""
     if (own := sign(values, may_make_key=False)) and hmac.compare_digest(own, ascii(signature)[1:-1]):

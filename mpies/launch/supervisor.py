@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
@@ -62,11 +62,12 @@ class Supervisor:
         launcher: Launcher | None = None,
         output: int | None = None,
         write: Write = write_lines,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         if is_launched():
             raise ConfigError("--ranks starts ranks of its own, but this process is a rank already; leave one out")
         self._arguments, self._ranks, self._goal, self._restarts = list(arguments), ranks or 1, goal, where.restarts
-        self._output, self._write = output, write
+        self._output, self._write, self._variables = output, write, variables or {}
         source = find_source(where.hosts, where.hostfile)
         self._where, self._way = where, "srun" if where.hosts == "slurm" else "ssh"
         self._launcher = launcher or (None if self._way == "srun" else Mpirun())  # None before its hosts are known
@@ -230,7 +231,7 @@ class Supervisor:
                 break  # a host is lost; the next start is without it
             self._wanted = []
             start.began = time.time()
-            variables = self._launcher.environment() | {JOB: self._goal.job}
+            variables = self._launcher.environment() | {JOB: self._goal.job, **self._variables}
             command = self._launcher.start_command(start.hosts, start.ranks, variables)
             command += [sys.executable, "-P", "-m", "mpies", *self._arguments]
             self._processes = processes = RankProcesses(command, variables, self._output, self._write)

@@ -77,6 +77,30 @@ def test_an_environment_is_handed_over_as_an_object(tmp_path):
         mpies.train(tmp_path / "lambda2" / "config.yaml", out="lambda2", generations=3, progress=False)
 
 
+def test_lambdas_and_objects_that_differ_have_runs_of_their_own():
+    def make(loss):
+        return lambda: room(loss)
+
+    namespace = {"__name__": "notebook"}
+    exec(SCRIPT, namespace)
+    room = namespace["Room"]
+    settings = {"max_steps": 9, "solver": {"population": 8}, "noise": {"size": 20000}, "generations": 1}
+    given = [make(0.9), make(0.1), make(0.9), room(0.9), room(0.1)]
+    runs = [mpies.train(each, progress=False, **settings) for each in given]
+    assert len({run.path for run in runs}) == 4 and runs[0].path == runs[2].path
+    means = [run.best.evaluate(5).mean for run in runs]  # each in its own environment, also after others
+    assert means[0] == means[2] == means[3] != means[1] == means[4]
+
+
+def test_jobs_with_environments_of_their_own_run_side_by_side():
+    namespace = {"__name__": "__main__"} | {"__builtins__": __builtins__}
+    exec(SCRIPT.partition("if __name__")[0], namespace)
+    room = namespace["Room"]
+    settings = {"max_steps": 9, "solver": {"population": 8}, "noise": {"size": 20000}, "generations": 2, "ranks": 1}
+    jobs = [mpies.start(room(loss), out=str(loss), **settings) for loss in (0.9, 0.1)]
+    assert [job.wait(100).generation for job in jobs] == [2, 2]
+
+
 def test_an_environment_that_no_other_process_can_get_is_refused_in_one_line():
     lock = threading.Lock()
     with pytest.raises(mpies.EnvironmentProblem, match=r"^test_\w+ cannot be sent to other processes \(TypeError"):

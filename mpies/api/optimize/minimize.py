@@ -14,7 +14,7 @@ from mpies.api.arguments import call_all, check_callbacks, read_numbers, read_wh
 from mpies.api.optimize.ask_tell import AskTell
 from mpies.api.optimize.domain import Bounds
 from mpies.api.optimize.function_job import Evaluated, Function, FunctionJob, FunctionRanks
-from mpies.comm import Communicator, connect
+from mpies.comm import Communicator, connect, is_launched
 from mpies.comm.together import CollectiveError, abort_with_traceback, do_together
 from mpies.core.errors import ConfigError, UserError, error_of_kind
 from mpies.core.text import counted, describe_error, describe_value
@@ -94,7 +94,7 @@ def minimize(
     generations: how many at most.  target: stop when a value reaches it.
     ranks: start a job of this many ranks with mpirun, which evaluate f; it may be a lambda or a function of a notebook.
     seed: of all random numbers.
-    vectorized: f takes all members of a generation, (n, d), and returns (n,) values; in this process, on rank 0.
+    vectorized: f takes all members of a generation, (n, d), and returns (n,) values; in one process alone.
     callbacks: functions c(es, row), called in turn after each generation with the search, an AskTell, and the newest
     row of the history.  Where one returns True, the search stops.  Under mpirun they are called on rank 0.
 
@@ -145,8 +145,8 @@ def _optimize(
     given = {name: it for name, it in search.items() if it is not None or name not in ("sigma", "population")}
     make = partial(AskTell, solver, x0, maximize=is_maximum, **given)
     if vectorized:
-        if ranks is not None:
-            raise ConfigError("vectorized evaluates all members by one call in this process; leave ranks out")
+        if ranks is not None or is_launched():
+            raise ConfigError("vectorized evaluates all members by one call in one process; leave ranks and mpirun out")
         return _result(search_within(make(), partial(_evaluate_all, f)))
     if ranks is not None:
         return _result(_search_by_job(f, make(), search_within, ranks))

@@ -115,7 +115,7 @@ def test_a_function_of_all_members_is_called_once_for_a_generation():
     assert len(calls) == 20 and len({*calls}) == 1
     with pytest.raises(UserError, match=r"f must return 7 numbers, one for each member, but returned \(7, 3\)"):
         mpies.minimize(lambda members: members, np.zeros(3), vectorized=True)
-    with pytest.raises(ConfigError, match="leave ranks out"):
+    with pytest.raises(ConfigError, match="leave ranks and mpirun out"):
         mpies.minimize(squares, np.zeros(3), vectorized=True, ranks=2)
 
 
