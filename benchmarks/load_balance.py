@@ -33,7 +33,7 @@ from made_up import equal_shares, make_nodes
 from mpies.comm import Communicator, connect
 from mpies.config.loading import validate_config
 from mpies.envs.gymnasium_env import GymnasiumEnv
-from mpies.launch.forecast.bench import barrier, play_generation
+from mpies.launch.forecast.bench import barrier
 from mpies.launch.forecast.constants import Machine, Workload
 from mpies.launch.forecast.simulate import predict
 from mpies.training.evaluation.overlap import FIRST as FIRST_EARLY
@@ -68,6 +68,13 @@ def start_trainer(
     trainer = make_trainer(validate_config(values, "load_balance"), comm)
     trainer.restore()
     return trainer
+
+
+def play_generation(trainer: Trainer) -> None:
+    """Play a generation and take its step; nothing is evaluated or recorded."""
+    parts, upcoming = trainer.updater.next_parts()
+    population = trainer.evaluator.evaluate(parts, trainer.updater.generation, prefetch=upcoming)
+    trainer.updater.apply(parts, population)
 
 
 def busy_share(trainer: Trainer, generations: int = 1, speed: float = 1.0) -> Share:

@@ -190,31 +190,19 @@ def tanh(x: np.ndarray) -> np.ndarray:
     return x * numerator / denominator
 
 
-# The activations work in place.
-
-
-def _relu(x: np.ndarray) -> None:
-    np.copyto(x, 0, where=x < 0)
-
-
-def _lrelu(x: np.ndarray) -> None:
-    np.copyto(x, x * 0.01, where=x < 0)
-
-
 def _elu(x: np.ndarray) -> None:
     t = tanh(np.minimum(x, 0) * 0.5)
     np.copyto(x, (t + t) / (1 - t), where=x < 0)  # exp(x) - 1
 
 
-def _tanh(x: np.ndarray) -> None:
-    x[...] = tanh(x)
-
-
-def _linear(x: np.ndarray) -> None:
-    pass
-
-
-ACTIVATIONS = {"tanh": _tanh, "relu": _relu, "lrelu": _lrelu, "elu": _elu, "linear": _linear}
+# They work in place.
+ACTIVATIONS: dict[str, Callable[[np.ndarray], None]] = {
+    "tanh": lambda x: np.copyto(x, tanh(x)),
+    "relu": lambda x: np.copyto(x, 0, where=x < 0),
+    "lrelu": lambda x: np.copyto(x, x * 0.01, where=x < 0),
+    "elu": _elu,
+    "linear": lambda x: None,
+}
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -315,12 +303,8 @@ class ImageNetwork:
         activation: Callable[[np.ndarray], None],
         has_factors: bool,
     ) -> None:
-        self.images, self.convolutions, self.activation, self.has_factors = (
-            images,
-            convolutions,
-            activation,
-            has_factors,
-        )
+        self.images, self.convolutions = images, convolutions
+        self.activation, self.has_factors = activation, has_factors
         per_layer = 3 if has_factors else 2  # weights, shifts, and scales
         hidden, (self.out_weights, self.out_biases) = blocks[:-2], blocks[-2:]
         self.layers = [hidden[k : k + per_layer] for k in range(0, len(hidden), per_layer)]

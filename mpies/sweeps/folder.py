@@ -44,6 +44,7 @@ class SweepFolder:
     """The folder of a sweep.
 
     path: as an absolute path.  name: the same as it was given.
+    done: names of the trials that were found to have ended, or to be at the end of their rung.
     With a sampler, raises ConfigError where the folder holds something else than this sweep.
     """
 
@@ -54,7 +55,7 @@ class SweepFolder:
             self.check()  # what another sweep has proposed has other keys
         self.proposals = Proposals(self.path, sweep, self.has_failed) if sweep.sampler else None
         self.trials = sweep.list_proposed(self.proposals.batches) if self.proposals else sweep.list_trials()
-        self._done: set[str] = set()  # names of the trials that are known to be finished or to have failed
+        self.done: set[str] = set()
         self._ended: dict[str, Any] = {}  # name to the stamps with which `_has_result` has found a trial complete
         if sweep.halving:
             self.halving = Halving(sweep.halving, self.path, sweep, self.trials, self.has_failed)
@@ -140,7 +141,7 @@ class SweepFolder:
             rung = self.halving.rung
             self.halving.refresh()
             if self.halving.rung != rung:
-                self._done.clear()
+                self.done.clear()
 
     def state(self, trial: Trial) -> str:
         """One of STATES, as of the last `refresh`."""
@@ -180,11 +181,11 @@ class SweepFolder:
         """Numbers of the trials that nobody trains and that are not done."""
         self._extend()
         for number, trial in enumerate(self.trials):
-            if trial.name in self._done:
+            if trial.name in self.done:
                 continue
             state = self.state(trial)
             if state in (*ENDED, "waiting"):
-                self._done.add(trial.name)
+                self.done.add(trial.name)
             elif state != "running":
                 yield number
 
@@ -226,7 +227,7 @@ class SweepFolder:
 
     def find_trained_by(self, job: str = "") -> Iterator[Trial]:
         """The trials that are being trained by a job whose name begins so."""
-        for trial in [trial for trial in self.trials if trial.name not in self._done]:
+        for trial in [trial for trial in self.trials if trial.name not in self.done]:
             view = RunView(self.path / trial.name)
             if str(view.writer().get("job", "")).startswith(job) and view.state() == "running":
                 yield trial
@@ -278,10 +279,6 @@ class SweepFolder:
         self.refresh()
         return self.total - sum(self.state(trial) in ENDED for trial in self.trials)
 
-    def is_known_to_have_ended(self, trial: Trial) -> bool:
-        """Whether `take` has found that a trial has ended, or has come to the end of its rung."""
-        return trial.name in self._done
-
     def measure(self) -> int:
         """A number that grows whenever a generation, or a failure, comes on record."""
         self.refresh()
@@ -300,7 +297,7 @@ class SweepFolder:
 
     def forget_failures(self) -> None:
         """Have the trials that have failed tried again."""
-        self._done.clear()
+        self.done.clear()
         for trial in self.trials:
             self._failure_file(trial).unlink(missing_ok=True)
         if self.halving:

@@ -39,7 +39,7 @@ class ResultReader:
 
     def read(self, trial: Trial) -> Result:
         """The Result of a trial."""
-        if trial.name in self._read and self.folder.is_known_to_have_ended(trial):
+        if trial.name in self._read and trial.name in self.folder.done:
             known = self._read[trial.name][1]
             if known.is_finished or known.state == "failed":
                 return known

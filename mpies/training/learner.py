@@ -167,10 +167,6 @@ class Learner:
             if at_limit.mean() >= adaptive.threshold:
                 self.limit = int(min(max(self.limit + 1, self.limit * adaptive.ratio), NEVER))
 
-    def count_not_finite(self) -> int:
-        """How many parameters of the mean are NaN or infinite."""
-        return int(np.count_nonzero(~np.isfinite(self.solver.mean)))
-
     def update_solved(self, evaluation: Evaluation) -> None:
         """Remember the mean of an evaluation if it is confirmed, for the stop rule."""
         self.solved = evaluation.mean if evaluation.confirmed else -math.inf

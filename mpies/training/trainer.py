@@ -4,10 +4,11 @@ import logging
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from mpies.comm import Communicator, RankLost
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import Config
-from mpies.rollouts.queue import Player
 from mpies.runs.formats.hdf5 import Arrays, Attributes
 from mpies.runs.formats.metrics import Row, parse_count, parse_number
 from mpies.runs.snapshot import Evaluation, Snapshot
@@ -98,7 +99,7 @@ class Trainer:
 
         Raises TrainingStopped where that step led to a mean that is not finite, which is not recorded.
         """
-        lost = self.learner.count_not_finite() if self.learner else 0
+        lost = int(np.count_nonzero(~np.isfinite(self.learner.solver.mean))) if self.learner else 0
         if self.comm.broadcast_int(lost):
             raise TrainingStopped("failures", self._describe_not_finite(lost))
         evaluation = self.evaluate_mean_if_due()
@@ -217,13 +218,8 @@ def make_trainer(
     run: RunWriter | None = None,
     on_play: OnPlay = ignore,
     on_generation: Callable[[Snapshot], object] = ignore,
-    make_player: Callable[[Player], Player] = lambda player: player,
 ) -> Trainer:
-    """A Trainer with a task and a noise table of its own, as scripts use it.  All ranks call this together.
-
-    make_player: what plays the members, made from the task's player.
-    """
+    """A Trainer with a task and a noise table of its own, as scripts use it.  All ranks call this together."""
     task = build_task(config, comm)
-    task.player = make_player(task.player)
     solver = make_solver(config, task.dimension, task.directions)
     return Trainer(config, comm, task, Updater(config, solver, comm), run, None, on_play, on_generation)

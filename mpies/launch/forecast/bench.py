@@ -7,10 +7,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mpies.comm import Communicator
 from mpies.comm.together import do_together
@@ -26,14 +25,14 @@ from mpies.launch.forecast.constants import (
     write_constants,
 )
 from mpies.launch.forecast.simulate import update_phases
-from mpies.rollouts.queue import ALONE, Player, PlayingRanks, RolloutQueue
+from mpies.rollouts.queue import ALONE, PlayingRanks, RolloutQueue
 from mpies.runs.directory import open_run
 from mpies.runs.machine import find_processor, versions
 from mpies.runs.writer import RunWriter
 from mpies.solvers.moments import Weights, moments, no_square, split
 from mpies.solvers.sampling.noise import LINE
 from mpies.training.task import build_task
-from mpies.training.trainer import Trainer, make_trainer
+from mpies.training.trainer import make_trainer
 
 STREAM = (1 << 18, 64)  # coordinates and rows of the streaming measurement: 64 MB, more than most caches
 SMALL, LARGE = 8, 1 << 22  # bytes of a collective operation
@@ -69,33 +68,6 @@ class IdlePlayer:
 
     def drop(self) -> None:
         """Nothing is ever unfinished."""
-
-
-class TimedPlayer:
-    """A Player that measures another one.
-
-    seconds: that it has played on this rank.  lengths: for each call, the steps (k,) of the episodes it finished.
-    """
-
-    def __init__(self, player: Player) -> None:
-        self.player = player
-        self.seconds = 0.0
-        self.lengths: list[npt.NDArray[np.int64]] = []
-
-    def play(
-        self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE
-    ) -> None:
-        began = time.perf_counter()
-        self.player.play(queues, prefetch, ranks)
-        self.seconds += time.perf_counter() - began
-        self.lengths.append(np.concatenate([queue.finished()["steps"] for queue in queues]))
-
-    @property
-    def played(self) -> int:
-        return self.player.played
-
-    def drop(self) -> None:
-        self.player.drop()
 
 
 def barrier(comm: Communicator) -> None:
@@ -177,7 +149,8 @@ def loop_seconds(comm: Communicator, dimension: int, episodes: int, repeats: int
     }
     config = validate_config(values, "bench")
     with temporary_run(config, comm) as run:
-        trainer = make_trainer(config, comm, run, make_player=lambda _: IdlePlayer(comm))
+        trainer = make_trainer(config, comm, run)
+        trainer.task.player = IdlePlayer(comm)
         trainer.restore()
         return median_of(repeats, lambda: timed(comm, trainer.run_generation)) - NAP
 
@@ -210,22 +183,18 @@ def measure_machine(comm: Communicator, repeats: int) -> Machine:
 
 def measure_task(comm: Communicator, config: Config, name: str, generations: int) -> Workload:
     """The Workload of a config, from its first generations.  name: of the config, for people."""
-    trainer = make_trainer(config, comm, make_player=TimedPlayer)
+    queues: list[RolloutQueue] = []  # all that were played
+    trainer = make_trainer(config, comm, on_play=lambda key, played: queues.extend(played))
     trainer.restore()
-    player = cast(TimedPlayer, trainer.task.player)
+    seconds = 0.0  # that the ranks played, added up
     with contextlib.closing(trainer.task):
-        for _ in range(generations):
-            play_generation(trainer)
-    steps = comm.allgather(np.concatenate([np.zeros(0, np.int64), *player.lengths]))[0]  # some ranks may play nothing
-    step = float(comm.allgather(np.array([player.seconds]))[0].sum() / steps.sum())
-    return make_workload(config, trainer.task, name, step, steps)
-
-
-def play_generation(trainer: Trainer) -> None:
-    """Play a generation and take its step; nothing is evaluated or recorded."""
-    parts, upcoming = trainer.updater.next_parts()
-    population = trainer.evaluator.evaluate(parts, trainer.updater.generation, prefetch=upcoming)
-    trainer.updater.apply(parts, population)
+        for _ in range(generations):  # nothing is evaluated or recorded
+            parts, upcoming = trainer.updater.next_parts()
+            population = trainer.evaluator.evaluate(parts, trainer.updater.generation, prefetch=upcoming)
+            trainer.updater.apply(parts, population)
+            seconds += float(population.busy.sum())
+    steps = comm.allgather(np.concatenate([queue.finished()["steps"] for queue in queues]))[0]
+    return make_workload(config, trainer.task, name, seconds / float(steps.sum()), steps)
 
 
 def run_bench(

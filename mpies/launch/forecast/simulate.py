@@ -144,7 +144,7 @@ def describe_predictions(
     """
     longest = f", at most {workload.longest:g} s" if workload.longest else ""
     unit = f"{'core hours' if price is None else 'cost'}/{generations}"
-    width = max(14, len(unit))
+    width, rate = max(14, len(unit)), 1 if price is None else price
     whole = 24 + width
     lines = [
         f"{workload.name}: {workload.parameters:,} parameters, {workload.episodes:,} episodes of "
@@ -156,7 +156,7 @@ def describe_predictions(
     for pair in pairs:
         cells = [
             f"  {prediction.seconds:>12.4g} {prediction.efficiency:>10.3f} "
-            f"{_cost(prediction, generations, price):>{width},.4g}"
+            f"{prediction.ranks * prediction.seconds * generations / 3600 * rate:>{width},.4g}"
             for prediction in pair
         ]
         lines.append(f"{pair[0].ranks:>7,}" + "".join(cells) + f"  {pair[1].overlap:>7g}")
@@ -165,11 +165,6 @@ def describe_predictions(
     lines.append("")
     lines.append(f"A generation on {last.ranks:,} ranks: " + ", ".join(f"{name} {_time(s)}" for name, s in phases if s))
     return "\n".join(lines)
-
-
-def _cost(prediction: Prediction, generations: int, price: float | None) -> float:
-    """Core hours of these generations, or what they cost."""
-    return prediction.ranks * prediction.seconds * generations / 3600 * (1 if price is None else price)
 
 
 def _time(seconds: float) -> str:

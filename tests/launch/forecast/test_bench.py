@@ -70,20 +70,6 @@ def test_an_idle_generation_is_a_generation_of_the_real_loop():
     assert not run.path.exists()
 
 
-def test_a_player_is_timed_and_its_episodes_are_counted():
-    class Sleeper:
-        def play(self, queues, *_):
-            time.sleep(0.02)
-            for rollout in queues[0].take(3):
-                queues[0].finish(rollout, 1.0, 0.0, 7 + rollout)
-
-    player = bench.TimedPlayer(Sleeper())
-    for _ in range(2):
-        player.play([queue_of(3)])
-    assert 0.04 <= player.seconds < 0.4
-    assert [lengths.tolist() for lengths in player.lengths] == [[7, 8, 9]] * 2
-
-
 def test_the_first_measurement_does_not_count():
     readings = iter([100.0, 3.0, 1.0, 2.0])
     assert bench.median_of(3, lambda: next(readings)) == 2
