@@ -16,7 +16,7 @@ import numpy.typing as npt
 from mpies.api.arguments import call_all
 from mpies.api.run import Run, load
 from mpies.config.loading import as_yaml, resolved
-from mpies.core.errors import FINISHED, REQUEUE, TrainingFailed, error_of_kind
+from mpies.core.errors import FINISHED, REQUEUE, RunError, TrainingFailed, error_of_kind
 from mpies.core.paths import absolute
 from mpies.envs.custom_env import GIVEN, write_given
 from mpies.launch.goal import RunsFinished
@@ -87,7 +87,9 @@ class _Follower:
 
     def _generations(self) -> npt.NDArray[np.float64]:
         """The generations (g,) on record; 0 where a cell is damaged."""
-        return np.nan_to_num(self._view.metrics.refresh().columns.get("generation", np.zeros(0)))
+        with contextlib.suppress(RunError):  # it cannot be read now: the next look may
+            self._view.metrics.refresh()
+        return np.nan_to_num(self._view.metrics.columns.get("generation", np.zeros(0)))
 
     def look(self) -> None:
         """Take note of the generations that came on record since the last look."""

@@ -20,7 +20,8 @@ from mpies.cli.parameters import PATH, echo, refuse_given, user_errors
 def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
     """List the runs below DIR (default: runs) and their progress.
 
-    The newest is first.  With --prune, remove the runs that are named instead.  If one of them is still being written,
+    The newest is first.  If a run is damaged or cannot be read, a line says why, and the exit code is 1.  With --prune,
+    remove the runs that are named instead.  If one of them is still being written,
     nothing is removed.
     """
     from mpies.core.errors import ConfigError
@@ -41,6 +42,11 @@ def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
         echo(format_table(rows))
     else:
         click.echo(f"{folder}: contains no run yet", err=True)
+    damaged = [row for row in rows if "reason" in row]
+    for row in damaged:
+        click.echo(f"{row['path']}: {row['reason']}", err=True)
+    if damaged:
+        raise SystemExit(1)
 
 
 def remove(paths: Sequence[str], yes: bool) -> None:

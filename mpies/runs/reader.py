@@ -4,6 +4,7 @@ Nothing here writes, waits for the writer, or follows a symbolic link out of the
 """
 
 import csv
+import errno
 import functools
 import io
 import math
@@ -76,6 +77,16 @@ def open_inside(folder: str | Path, name: str | Path) -> BinaryIO:
     return os.fdopen(file, "rb")
 
 
+def is_absent(error: OSError) -> bool:
+    """Whether there is no such file, or a symbolic link, which is not followed; else reading it failed."""
+    return error.errno in (None, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def unreadable(file: str, error: OSError) -> RunError:
+    """What to raise where a file is there and cannot be read."""
+    return RunError(f"{file}: cannot be read ({error.strerror}); try again")
+
+
 def read_trials(sweep: "RunView") -> list[dict[str, str]]:
     """The rows of a sweep's trials.csv as text; [] where it is absent or damaged."""
     try:
@@ -136,11 +147,12 @@ class RunView:
     """A run directory, read only.
 
     folder: nothing outside it is read, but the trials.csv beside a trial.  name: path of the run relative to the
-    folder; "." for the folder itself.
+    folder; "." for the folder itself.  is_strict: a file that is there and cannot be read raises RunError, and does not
+    count as absent.
     """
 
-    def __init__(self, folder: str | Path, name: str | Path = ".") -> None:
-        self.folder, self.name = Path(folder), str(name)
+    def __init__(self, folder: str | Path, name: str | Path = ".", is_strict: bool = False) -> None:
+        self.folder, self.name, self.is_strict = Path(folder), str(name), is_strict
         self.metrics = Metrics(self)
 
     def open(self, file: str) -> BinaryIO:
@@ -160,12 +172,14 @@ class RunView:
         try:
             with self.open(file) as opened:
                 return opened.read(MAX_TABLE).decode(errors="replace")
-        except OSError:
+        except OSError as error:
+            if self.is_strict and not is_absent(error):
+                raise unreadable(file, error) from None
             return ""
 
     def _mapping(self, file: str, parse: Callable[[str], Any], is_strict: bool = False) -> dict[str, Any]:
+        text = self.text(file)
         try:
-            text = self.text(file)
             values = parse(text) if len(text) <= MAX_SETTINGS else text[:40]
             if not isinstance(values, dict):
                 raise ValueError(f"is {describe_value(values)} and no mapping")
@@ -244,15 +258,20 @@ class Metrics:
         return len(self.columns.get("generation", ()))  # a file of another program has no such column
 
     def refresh(self) -> "Metrics":
-        """Read the lines that were added, or all where the file was replaced.  Returns self."""
+        """Read the lines that were added, or all where the file was replaced.  Returns self.
+
+        Raises RunError where the file is there and cannot be read.
+        """
         stamp = self._view.stamp("metrics.csv")
         if stamp == self._stamp:
             return self
         try:
             with self._view.open("metrics.csv") as file:
                 self._read_added(file)
-        except OSError:  # it counts as empty, until it can be read
-            self._read_added(io.BytesIO())
+        except OSError as error:
+            if not is_absent(error):
+                raise unreadable("metrics.csv", error) from None
+            self._read_added(io.BytesIO())  # it counts as empty
             stamp = None
         self._stamp = stamp
         return self

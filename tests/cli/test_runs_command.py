@@ -1,5 +1,6 @@
 """mpies runs lists runs and removes those that are named, but none that is being written."""
 
+import errno
 import json
 import os
 import shutil
@@ -10,7 +11,7 @@ import pytest
 
 from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.lock import HEARTBEAT, LOCK_FILE
-from mpies.runs.reader import with_checksum
+from mpies.runs.reader import RunView, with_checksum
 from tests.support import CARTPOLE, ENDLESS, assert_refused, invoke, wait_for
 
 
@@ -51,6 +52,28 @@ def test_the_list_as_json_has_all_that_the_table_has(folder):
     files = [path for path in (folder / "runs/newest").rglob("*") if path.is_file()]
     assert row["size"] == sum(path.stat().st_size for path in files)
     assert row["changed"] == pytest.approx(time.time(), abs=100) and row["seconds"] > 0
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "metrics.csv", "finished.yaml", "writer.json"])
+def test_a_run_that_cannot_be_read_is_named_beside_the_others(folder, monkeypatch, file):
+    """A stale handle is not an absent file: the run does not look as if it had no generation, or had not ended."""
+    opened = RunView.open
+
+    def refuse(view, name):
+        if name == file and view.name == "newest":
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return opened(view, name)
+
+    monkeypatch.setattr(RunView, "open", refuse)
+    result = invoke("runs")
+    lines = [line.split()[:3] for line in result.stdout.splitlines()[1:]]
+    assert result.code == 1 and lines[0] == ["runs/newest", "damaged", "-"]
+    assert [line[0] for line in lines[1:]] == ["runs/sweep/middle", "runs/old"]
+    assert result.stderr.startswith(f"runs/newest: {file}: cannot be read (Stale file handle)")
+    assert json.loads(invoke("runs", "--json").stdout)[0]["reason"].startswith(file)
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    assert "damaged" not in invoke("runs").stdout
 
 
 def test_numbers_are_those_of_the_newest_row(folder):

@@ -49,20 +49,22 @@ def test_only_new_lines_are_read_unless_the_file_was_replaced(run, tmp_path):
     assert run.metrics.columns["return_mean"][0] == -4
 
 
-def test_a_file_that_opens_but_cannot_be_read_counts_as_empty_until_it_can(run, monkeypatch):
+def test_a_file_that_cannot_be_read_is_not_an_absent_one(run, monkeypatch):
     class Refused(io.BytesIO):
         def read(self, *_):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
         patch.setattr(RunView, "open", lambda *_: Refused())
-        assert len(run.metrics.refresh()) == 0
+        with pytest.raises(RunError, match=r"^metrics.csv: cannot be read \(Input/output error\); try again$"):
+            run.metrics.refresh()
     assert len(run.metrics.refresh()) == 2
     with monkeypatch.context() as patch:
         patch.setattr(RunView, "open", lambda *_: Refused())
         patch.setattr(RunView, "stamp", lambda *_: (1, 2, 3))
-        assert len(run.metrics.refresh()) == 0
-    assert len(run.metrics.refresh()) == 2
+        with pytest.raises(RunError):
+            run.metrics.refresh()
+    assert len(run.metrics.refresh()) == 2  # what was known is kept
 
 
 def test_an_empty_or_damaged_run_can_be_read_too(tmp_path):

@@ -19,7 +19,7 @@ from mpies.report.compare.run_groups import RunGroup, group_by_task, group_runs,
 from mpies.report.web.run_update import MAX_COMPARED, check_sizes, read_update, round_numbers
 from mpies.report.web.sweep_table import read_free_keys
 from mpies.runs.formats.metrics import parse_number
-from mpies.runs.reader import MAX_HEADER, RunView, find_runs
+from mpies.runs.reader import MAX_HEADER, RunView, find_runs, is_absent, unreadable
 from mpies.runs.snapshot import half_interval
 
 TAIL = 16_000  # bytes that are read from the end of metrics.csv, and more where the newest evaluation is not there
@@ -56,7 +56,7 @@ class RunIndex:
     def summaries(self) -> list[dict[str, Any]]:
         """Of each run: name, state, environment, solver, target, seed, reason of its end or damage, newest numbers."""
         names = find_runs(self.folder, until=time.monotonic() + self.seconds)
-        self._views = {name: self._views.get(name) or RunView(self.folder, name) for name in names}
+        self._views = {name: self._views.get(name) or RunView(self.folder, name, is_strict=True) for name in names}
         self._read = {key: known for key, known in self._read.items() if key[0] in self._views}
         until = time.monotonic() + self.seconds
         return [self._summarize_or_explain(view, until) for view in self._views.values()]
@@ -205,7 +205,8 @@ def _draw(group: RunGroup, grid: Floats, axis: str, drawn: str) -> dict[str, Any
 def summarize_runs(folder: str | Path) -> list[dict[str, Any]]:
     """Of each run below `folder`, newest first: its summary, and path, status, size and changed.
 
-    status: as of RunView.  size: bytes of its files.  changed: when its newest row was written, in seconds since 1970.
+    status: as of RunView, or DAMAGED; why it is damaged or cannot be read stands in `reason`.  size: bytes of its files.
+    changed: when its newest row was written, in seconds since 1970.
     Raises RunError where there is no such folder.
     """
     place = absolute(folder)
@@ -216,9 +217,10 @@ def summarize_runs(folder: str | Path) -> list[dict[str, Any]]:
         name = summary["name"]
         view = RunView(place, name)
         stamp = view.stamp("metrics.csv") or view.stamp("config.yaml")
-        hidden = ("name", "state", "seed", "reason")  # status says more
+        is_damaged = summary["state"] == DAMAGED
+        hidden = ("name", "state", "seed", *([] if is_damaged else ["reason"]))  # status says more
         row = {key: value for key, value in summary.items() if key not in hidden}
-        status = DAMAGED if summary["state"] == DAMAGED else view.status()
+        status = DAMAGED if is_damaged else view.status()
         row = {"path": str(Path(folder) / name), "status": status, **row, "size": count_bytes(place / name)}
         found.append({**row, "changed": stamp[2] / 1e9 if stamp else 0.0})
     return sorted(found, key=lambda row: -row["changed"])
@@ -237,7 +239,7 @@ def count_bytes(folder: str | Path) -> int:
 def read_newest_numbers(view: RunView) -> dict[str, float | None]:
     """The newest generation, mean return, evaluation with its interval, and seconds of a run.
 
-    Reads only the end of metrics.csv, from before the newest evaluation on.
+    Reads only the end of metrics.csv, from before the newest evaluation on.  Raises RunError where that fails.
     """
     length = TAIL
     try:
@@ -253,8 +255,10 @@ def read_newest_numbers(view: RunView) -> dict[str, float | None]:
                 if start == first or length > MOST or _newest_cell(header, rows, "eval_mean") is not None:
                     break
                 length *= 4
-    except OSError:
-        return {}
+    except OSError as error:
+        if is_absent(error):
+            return {}
+        raise unreadable("metrics.csv", error) from None
     numbers: dict[str, float | None] = {}
     for name in ("generation", "return_mean", "eval_mean", "seconds"):
         cell = _newest_cell(header, rows, name)
