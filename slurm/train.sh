@@ -3,7 +3,8 @@
 # `sweep CONFIG [KEY=V1,V2 ...] [options of mpies sweep]`.
 #
 # `mpies train --hosts slurm` starts the ranks, and continues inside the job on the remaining nodes if one is lost.
-# What the time limit, a signal or too few nodes break off (exit code 75) goes back into the queue.
+# What the time limit, a signal or too few nodes break off (exit code 75) goes back into the queue.  Where the site
+# forbids that, or ends what it preempts, the job submits one that continues after it.
 
 # Set these before sbatch, which hands them on, or change them here.
 : "${MPIES_MODULES:=}"         # modules to load, such as "gcc openmpi"
@@ -15,6 +16,7 @@
                                # of a sweep its folder, default runs/NAME-OF-CONFIG_sweep, with the keys
 : "${MPIES_RESTARTS:=20}"      # how many times ranks that ended unexpectedly are started again
 : "${MPIES_MIN_RANKS:=1}"      # with fewer ranks than this on the nodes that are left, the job goes back into the queue
+: "${MPIES_SUCCESSORS:=20}"     # how many jobs may follow one after the other where the site forbids to requeue
 # sbatch itself reads SBATCH_ACCOUNT, SBATCH_PARTITION, SBATCH_QOS, SBATCH_TIMELIMIT and the like.
 
 # One task of an array has the number of the whole array, which is not what is meant.
@@ -25,6 +27,8 @@ inside=() # what a command must be started with to find mpies
 run=      # the run directory, or the folder of the sweep
 child=    # the process to hand signals to
 stopped=  # the signal that this script was sent
+successor= # the job that continues after this one
+arguments=("$@") # of the batch script
 
 say() { echo "$(date +%FT%T) job $job: $*"; }
 
@@ -59,6 +63,28 @@ print(given[-1] if given else default_out(config, words))' "$command" "$@"
 pass_on() { # a signal to the supervisor, which has all ranks finish their generation
     stopped=$1
     [ -n "$child" ] && kill -USR1 "$child" 2>/dev/null
+    [ "$1" = TERM ] && is_preempted_for_good && follow
+}
+
+is_preempted_for_good() { # whether Slurm ends this job for another one, and will not bring it back
+    local found mode
+    found=$(scontrol show job --oneliner "$SLURM_JOB_ID")
+    [[ $found =~ JobState=PREEMPTED || $found =~ PreemptTime=[0-9] ]] || return
+    [[ $found =~ Requeue=0 ]] && return
+    mode=$(sacctmgr --noheader --parsable2 show qos "${SLURM_JOB_QOS:-}" format=PreemptMode 2>/dev/null)
+    case $mode in "" | cluster) mode=$(scontrol show partition --oneliner "$SLURM_JOB_PARTITION") ;; esac
+    [[ ${mode,,} =~ cancel ]]
+}
+
+follow() { # submit the job that continues after this one, of its size, but only once
+    [ -z "$successor" ] && [ "$MPIES_SUCCESSORS" -gt 0 ] || return
+    local script size=("--nodes=$SLURM_JOB_NUM_NODES" "--ntasks=$SLURM_NTASKS" "--partition=$SLURM_JOB_PARTITION")
+    script=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's|^ *Command=||p' | head -n 1)
+    size+=("--time=$(squeue --noheader --jobs="$job" --format=%l)" ${SLURM_MEM_PER_NODE:+"--mem=$SLURM_MEM_PER_NODE"})
+    size+=(${SLURM_JOB_ACCOUNT:+"--account=$SLURM_JOB_ACCOUNT"} ${SLURM_JOB_QOS:+"--qos=$SLURM_JOB_QOS"})
+    size+=(${SLURM_ARRAY_TASK_ID:+"--array=$SLURM_ARRAY_TASK_ID"})
+    successor=$(MPIES_SUCCESSORS=$((MPIES_SUCCESSORS - 1)) sbatch --parsable --dependency="afterany:$job" "${size[@]}" \
+        "${script% "${arguments[*]}"}" ${arguments[@]+"${arguments[@]}"}) && say "job $successor continues after this one"
 }
 
 requeue() { # back into the queue, unless someone has ended the job meanwhile
@@ -71,8 +97,9 @@ requeue() { # back into the queue, unless someone has ended the job meanwhile
         say "$1; back into the queue"
         trap - TERM
         scontrol requeue "$job" && sleep 300 # Slurm ends this script
+        follow
     fi
-    say "$1; the same sbatch continues from there"
+    [ -n "$successor" ] || say "$1; the same sbatch continues from there"
     exit 75
 }
 
@@ -82,9 +109,9 @@ watch() { # from other nodes, whether this one is lost: with --no-kill Slurm wou
     [ "${#others[@]}" = 0 ] && return
     # shellcheck disable=SC2016  # for the other nodes to expand
     srun --overlap --no-kill --mpi=none --nodelist="$(IFS=,; echo "${others[*]}")" --nodes="${#others[@]}" \
-        --ntasks="${#others[@]}" --ntasks-per-node=1 --quiet sh -c 'while sleep 10; do
+        --ntasks="${#others[@]}" --ntasks-per-node=1 --quiet sh -c 'while sleep 60; do
             nodes=$(squeue --noheader --jobs="$1" --format=%N) && [ -n "$nodes" ] || continue
-            scontrol show hostnames "$nodes" | grep -qx "$2" || scontrol requeue "$1"
+            scontrol show hostnames "$nodes" | grep -qx "$2" || scontrol requeue "$1" || scancel "$1"
         done' sh "$job" "$SLURMD_NODENAME" >/dev/null 2>&1 &
 }
 

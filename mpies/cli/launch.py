@@ -1,4 +1,4 @@
-"""mpies launch slurm, launch k8s: submit a run to a cluster."""
+"""mpies launch slurm, pbs, lsf, k8s: submit a run to a cluster."""
 
 import functools
 import sys
@@ -59,11 +59,19 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     return add_options(user_errors(run), CLUSTER_OPTIONS)
 
 
+def batch_options(where: str) -> Decorator:
+    """A command with the options of a batch system.  where: its word for a partition."""
+    options = [
+        click.option("--time", help="Time limit, HH:MM:SS or D-HH:MM:SS; default computed."),
+        click.option("--account", help="Account to charge; default the site's."),
+        click.option(f"--{where}", "partition", help=f"The {where}; default the site's."),
+    ]
+    return lambda command: add_options(command, options)
+
+
 @launch.command()
 @cluster_options
-@click.option("--time", help="Time limit in Slurm's notation; default computed.")
-@click.option("--account", help="Slurm account; default the site's.")
-@click.option("--partition", help="Slurm partition; default the site's.")
+@batch_options("partition")
 @click.option("--sbatch", metavar="'--qos=long ...'", help="Further options of sbatch for the script.")
 def slurm(job: "Job", dry_run: bool) -> None:
     """Train CONFIG as a batch job that requeues itself.
@@ -76,15 +84,34 @@ def slurm(job: "Job", dry_run: bool) -> None:
     sys.exit(launch_batch_job(job, not dry_run, click.echo))
 
 
+def _add_batch_system(kind: str, name: str, script: str) -> None:
+    @launch.command(kind, help=f"Train CONFIG as a batch job of {name}.\n\n{script}")
+    @cluster_options
+    @batch_options("queue")
+    def command(job: "Job", dry_run: bool) -> None:
+        from mpies.launch.cluster.pbs_lsf import launch_self_submitting_job
+
+        sys.exit(launch_self_submitting_job(job, kind, not dry_run, click.echo))
+
+
+for _kind, _name in (("pbs", "PBS Pro"), ("lsf", "LSF")):
+    _script = f"It writes the script OUT.{_kind} and submits it.  The job submits itself again at its time limit."
+    _add_batch_system(_kind, _name, _script)
+
+
 @launch.command()
 @cluster_options
 @click.option("--base", metavar="DIR", help="Kustomize folder to build on; default k8s/mpi-operator/base.")
 @click.option("--image", help="Container image; default the base's.")
-def k8s(job: "Job", dry_run: bool, base: str | None, image: str | None) -> None:
+@click.option("--context", help="Cluster of kubectl's config; default its current one.")
+@click.option("--namespace", help="Namespace of the job; default the context's.")
+def k8s(job: "Job", dry_run: bool, base: str | None, image: str | None, **cluster: str | None) -> None:
     """Train CONFIG as an MPIJob; a node is a worker.
 
-    It writes the folder OUT.k8s with the manifests, and applies it by kubectl.
+    It writes the folder OUT.k8s with the manifests, and applies it by kubectl.  A job of this name that has ended is
+    replaced; one that runs is not.
     """
     from mpies.launch.cluster.kubernetes import launch_mpijob
 
-    sys.exit(launch_mpijob(job, base, image, not dry_run, click.echo))
+    options = [f"--{name}={value}" for name, value in cluster.items() if value]
+    sys.exit(launch_mpijob(job, base, image, options, not dry_run, click.echo))

@@ -47,6 +47,7 @@ SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmdParameters=config_overrides
 {nodes}
 PartitionName=batch Nodes=ALL Default=YES MaxTime=60:00 PriorityTier=1
+PartitionName=ended Nodes=ALL MaxTime=60:00 PriorityTier=1 PreemptMode=CANCEL
 PartitionName=urgent Nodes=ALL MaxTime=60:00 PriorityTier=2 PreemptMode=OFF
 """
 

@@ -3,6 +3,7 @@
 Every run must come to the digests of the same config on one rank without Slurm.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -151,6 +152,47 @@ def test_a_preempted_job_ends_in_a_resumed_run(start_endless, undisturbed, clust
     job, run = start_endless()
     cluster.run("sbatch", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
     check_resumed(job, run, undisturbed)
+
+
+def check_followed(job, run, undisturbed, cluster, submit):
+    """The job ends, and one that it has submitted completes to the bits of an undisturbed run."""
+    job.wait_for(lambda: "continues after this one" in job.log())
+    [number] = re.findall(r"job (\d+) continues after this one", job.log())
+    cluster.run("scontrol", "hold", number)
+    following = submit.adopt(number)
+    job.finish()
+    made = len(read_digests(run))
+    (job.folder / "endless.yaml").write_text(ENDLESS.replace("generations: 1000000", f"generations: {made + 10}"))
+    cluster.run("scontrol", "release", number)
+    first, second = (cluster.job(one.number) for one in (job, following))
+    names = ("NumTasks", "TimeLimit", "Partition", "Command")
+    assert {name: second[name] for name in names} == {name: first[name] for name in names}
+    assert int(second["NumNodes"].partition("-")[0]) == int(first["NumNodes"])
+    assert following.finish() == "COMPLETED", following.log()
+    assert f"continuing from generation {made}" in following.log() and job.restarts() == 0
+    assert read_digests(run) == undisturbed(ENDLESS, made + 10)
+    assert "continues after this one" not in following.log()
+
+
+def test_a_site_that_ends_what_it_preempts_gets_a_job_that_follows(start_endless, undisturbed, cluster, submit):
+    job, run = start_endless(options=["--partition=ended"])
+    cluster.run("sbatch", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
+    check_followed(job, run, undisturbed, cluster, submit)
+
+
+def test_a_site_that_forbids_to_requeue_gets_a_job_that_follows(start_endless, undisturbed, cluster, submit):
+    job, run = start_endless()
+    cluster.run("scontrol", "update", f"JobId={job.number}", "Requeue=0")
+    cluster.run("scancel", "--batch", "--signal=USR1", job.number)
+    check_followed(job, run, undisturbed, cluster, submit)
+
+
+def test_jobs_do_not_follow_one_another_for_ever(start_endless, cluster):
+    job, _ = start_endless(environment={"MPIES_SUCCESSORS": "0"})
+    cluster.run("scontrol", "update", f"JobId={job.number}", "Requeue=0")
+    cluster.run("scancel", "--batch", "--signal=USR1", job.number)
+    job.finish()
+    assert "the same sbatch continues from there" in job.log() and "continues after" not in job.log()
 
 
 def test_the_loss_of_the_node_of_the_batch_script_ends_in_a_resumed_run(start_endless, undisturbed, cluster):

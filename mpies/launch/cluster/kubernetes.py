@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from mpies.config.loading import as_yaml, flatten_settings, read_config, resolve
 from mpies.config.schema import Config
 from mpies.core.errors import ConfigError
 from mpies.core.text import one_line, unbroken
-from mpies.launch.cluster.submit import Echo, Job, repository_file, submit, write_job_file
+from mpies.launch.cluster.submit import HOME, Echo, Job, submit, write_job_file
 from mpies.runs.files import default_out
 
 SLACK = 64 * 2**20  # bytes of shared memory beside the noise table, for MPI
@@ -200,15 +201,42 @@ def _mebibytes(count: int) -> str:
     return f"{math.ceil(count / 2**20)}Mi"
 
 
-def launch_mpijob(job: Job, base: str | None, image: str | None, is_wanted: bool, echo: Echo) -> int:
+def check_cluster(kubectl: Sequence[str], name: str) -> str:
+    """The context and namespace that kubectl addresses, in words.
+
+    Raises ConfigError where there is no cluster, or where the job of this name has not ended.
+    """
+
+    def ask(*words: str) -> str:
+        done = subprocess.run([*kubectl, *words], capture_output=True, text=True)
+        if done.returncode:
+            said = one_line(done.stderr.strip().rpartition("\n")[2])
+            raise ConfigError(f"no job can be sent ({said}); see kubectl cluster-info, or write the files by --dry-run")
+        return done.stdout
+
+    context, known = ask("config", "view", "--minify", "--output=jsonpath={.current-context} {..namespace}").split(" ")
+    given = [word.removeprefix("--namespace=") for word in kubectl if word.startswith("--namespace=")]
+    where = f"context {context}, namespace {(given or [known])[0] or 'default'}"
+    conditions = '{.metadata.name} {.status.conditions[?(@.status=="True")].type}'
+    found = ask("get", "mpijob", name, "--ignore-not-found", "--request-timeout=15s", f"--output=jsonpath={conditions}")
+    if found and not {"Succeeded", "Failed"} & set(found.split()[1:]):
+        end = shlex.join([*kubectl, "delete", "mpijob", name])
+        raise ConfigError(f"{name}: has not ended yet ({where}); wait for it, end it ({end}), or give another --out")
+    return where
+
+
+def launch_mpijob(
+    job: Job, base: str | None, image: str | None, options: Sequence[str], is_wanted: bool, echo: Echo
+) -> int:
     """Write a Job's manifests beside its run and, where that is wanted, apply them.  Returns the exit code.
 
-    base: a folder of Kustomize to build on, or None for the repository's own.
+    base: a folder of Kustomize to build on, here or in the repository, or None for the repository's own.
     image: name of the container image, or None for the base's own.
+    options: of kubectl, such as --context=NAME.
     """
     unbroken(image or "", "--image")
     files, folder = collect_files(job), Path(f"{job.out}.k8s")
-    base_folder = Path(base) if base else repository_file("k8s/mpi-operator/base")
+    base_folder = Path(base) if base and Path(base).exists() else HOME / (base or "k8s/mpi-operator/base")
     parts, mpijob = read_base(base_folder)
     try:
         known = images_of(mpijob)
@@ -232,9 +260,12 @@ def launch_mpijob(job: Job, base: str | None, image: str | None, is_wanted: bool
     if not image:
         where = "which the nodes must have, or find under this name; for your own image add --image REGISTRY/NAME:TAG"
         echo(f"image: {known[0]}, {where}")
-    delete = ["kubectl", "delete", "mpijob", job_name(job), "--ignore-not-found"]  # its pods cannot be changed in place
+    kubectl = ["kubectl", *options]
+    if is_wanted:
+        echo(f"to: {check_cluster(kubectl, job_name(job))}")
+    delete = [*kubectl, "delete", "mpijob", job_name(job), "--ignore-not-found"]  # its pods cannot be changed in place
     # Without --server-side, kubectl copies each object into an annotation, which holds a quarter of a mebibyte.
-    apply = ["kubectl", "apply", "--server-side", "--force-conflicts", "--kustomize", str(folder)]
+    apply = [*kubectl, "apply", "--server-side", "--force-conflicts", "--kustomize", str(folder)]
     return submit([delete, apply], is_wanted, echo)
 
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from mpies.core.errors import ConfigError
 from mpies.core.text import unbroken
-from mpies.launch.cluster.submit import GRACE, Echo, Job, repository_file, submit, write_job_file
-
-EARLY = 60  # seconds by which Slurm may send its signal too early
+from mpies.launch.cluster.submit import HOME, Echo, Job, check_warning, submit, write_job_file
 
 
 def batch_script(job: Job, library: str, environment: str) -> str:
@@ -77,16 +75,9 @@ def _quoted(value: str) -> str:
 
 
 def launch_batch_job(job: Job, is_wanted: bool, echo: Echo) -> int:
-    """Write a Job's batch script beside its run and, where that is wanted, submit it.  Returns the exit code.
-
-    Raises ConfigError where the signal before the time limit would come at once: the job would requeue itself for ever.
-    """
-    if job.seconds <= job.warning + EARLY:
-        raise ConfigError(
-            f"the time limit is {job.seconds} s, but the job is told to stop up to {job.warning + EARLY} s before its "
-            f"end (stop.grace and {GRACE + EARLY} s); give a longer --time, or lower stop.grace"
-        )
-    library = repository_file("slurm/train.sh").read_text()
+    """Write a Job's batch script beside its run and, where that is wanted, submit it.  Returns the exit code."""
+    check_warning(job)
+    library = (HOME / "slurm/train.sh").read_text()
     script = Path(f"{job.out}.sbatch")
     write_job_file(script, batch_script(job, library, sys.prefix))
     echo(f"{script}: {job.summary()}; --time is {job.seconds / 3600:.1f} h, then it continues by itself")

@@ -1,4 +1,4 @@
-"""What a run or a sweep asks of a cluster.  `slurm` and `kubernetes` write it down and submit it."""
+"""What a run or a sweep asks of a cluster.  `slurm`, `pbs_lsf` and `kubernetes` write it down and submit it."""
 
 import math
 import re
@@ -22,12 +22,13 @@ from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.rank_groups import check_ranks_per_run
 from mpies.sweeps.trials import NO_OPTIONS, Sweep, SweepOptions, check_trials
 
-HOME = Path(__file__).resolve().parents[3]  # the checkout
+HOME = Path(__file__).resolve().parents[2]  # of slurm/ and k8s/: in a checkout, links to its folders
 MARGIN = 1.3  # factor on the predicted memory and time
 START = 15 * 60  # seconds of the time limit for starting and for the last evaluation
 UNKNOWN = 4 * 3600  # seconds of the time limit where nothing was measured
 LONGEST = 24 * 3600  # seconds of the longest time limit; a longer run continues in the next job
 GRACE = 90  # seconds of warning beyond stop.grace, for a checkpoint
+EARLY = 60  # seconds by which Slurm may send its signal too early
 
 Echo = Callable[[str], object]  # shows a line to the user
 
@@ -39,7 +40,7 @@ class Request:
     config: a path, or a recipe's name.  out: the run directory, None for the default.
     constants: a file that `mpies bench CONFIG --out` wrote, or None.
     time: the time limit in Slurm's notation; None computes it.
-    account, partition: of Slurm, None for the site's default.
+    account, partition: of the batch system, whose partitions may be called queues; None for the site's default.
     sbatch: further options of sbatch, as on its command line; None for none.
     """
 
@@ -187,12 +188,13 @@ def parse_time(text: str) -> int:
     return 86400 * days + (3600 * first + 60 * minutes + seconds if form[4] else 60 * first)
 
 
-def repository_file(name: str) -> Path:
-    """The path of a file that is part of the repository, not of the installed package.  Raises ConfigError."""
-    path = HOME / name
-    if not path.exists():
-        raise ConfigError(f"{path}: does not exist; launch needs a clone of the repository: pip install --editable .")
-    return path
+def check_warning(job: Job) -> None:
+    """Raise ConfigError where the signal before the time limit would come at once: the job would go on for ever."""
+    if job.seconds <= job.warning + EARLY:
+        raise ConfigError(
+            f"the time limit is {job.seconds} s, but the job is told to stop up to {job.warning + EARLY} s before its "
+            f"end (stop.grace and {GRACE + EARLY} s); give a longer --time, or lower stop.grace"
+        )
 
 
 def write_job_file(path: Path, content: str | bytes) -> None:
@@ -205,14 +207,18 @@ def write_job_file(path: Path, content: str | bytes) -> None:
         raise ConfigError(explain_refusal(path, error)) from None
 
 
-def submit(commands: Sequence[Sequence[str]], is_wanted: bool, echo: Echo) -> int:
-    """Show each command and, where that is wanted, run it.  Returns the first exit code that is not 0."""
+def submit(commands: Sequence[Sequence[str]], is_wanted: bool, echo: Echo, script: Path | None = None) -> int:
+    """Show each command and, where that is wanted, run it.  Returns the first exit code that is not 0.
+
+    script: what they read on standard input.
+    """
     for command in commands:
-        echo(f"{'' if is_wanted else 'not run: '}{shlex.join(command)}")
+        shown = shlex.join(command) + (f" < {shlex.quote(str(script))}" if script else "")
+        echo(f"{'' if is_wanted else 'not run: '}{shown}")
         if is_wanted:
             if shutil.which(command[0]) is None:
                 raise ConfigError(f"{command[0]} is not on the path; run this where it is installed, or add --dry-run")
-            code = subprocess.run(command).returncode
+            code = subprocess.run(command, input=script.read_bytes() if script else None).returncode
             if code:
                 return code
     return 0

@@ -1,9 +1,12 @@
 """The manifests of a Job over an MPIJob, as kubectl renders them."""
 
+import json
 import re
 import shutil
 import subprocess
+import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
@@ -307,3 +310,93 @@ def test_a_config_is_sent_in_utf_8_whatever_the_locale(run_mpies, tmp_path, monk
     ended = run_mpies(0, "launch", "k8s", "ball.yaml", "--dry-run")
     assert ended.code == 0, ended.stderr
     assert (tmp_path / "runs" / "ball.k8s" / "ball.yaml").read_text(encoding="utf-8") == text
+
+
+class ApiServer(BaseHTTPRequestHandler):
+    """What kubectl asks of a cluster about one MPIJob; a real one cannot be installed here."""
+
+    def answer(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        path = self.path.partition("?")[0]
+        self.server.asked.append((self.command, path))
+        kind = {"name": "mpijobs", "singularName": "mpijob", "namespaced": True, "kind": "MPIJob", "verbs": ["get"]}
+        group = {"groupVersion": "kubeflow.org/v2beta1", "version": "v2beta1"}
+        known = {
+            "/api": {"kind": "APIVersions", "versions": ["v1"]},
+            "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": []},
+            "/apis": {"kind": "APIGroupList", "groups": [{"name": "kubeflow.org", "versions": [group]}]},
+            "/apis/kubeflow.org/v2beta1": {"kind": "APIResourceList", **group, "resources": [kind]},
+        }
+        if path.endswith("/mpijobs/mpies-run") and self.server.condition:
+            head = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "mpies-run"}}
+            known[path] = {**head, "status": {"conditions": [{"type": self.server.condition, "status": "True"}]}}
+        status = {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404, "message": "not found"}
+        body = json.dumps(known.get(path, status)).encode()
+        if self.command == "DELETE":
+            self.server.condition = ""
+        self.send_response(200 if path in known else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_DELETE = do_PATCH = answer  # noqa: N815
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def cluster(folder, monkeypatch):
+    """A server that kubectl takes for a cluster, as context `lab` with namespace `es`."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), ApiServer) as server:
+        server.asked, server.condition = [], ""
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = {"server": f"http://127.0.0.1:{server.server_port}"}
+        context = {"cluster": "lab", "user": "me", "namespace": "es"}
+        known = {"apiVersion": "v1", "kind": "Config", "current-context": "lab"}
+        known |= {"clusters": [{"name": "lab", "cluster": address}], "users": [{"name": "me", "user": {}}]}
+        (folder / "kubeconfig").write_text(yaml.safe_dump({**known, "contexts": [{"name": "lab", "context": context}]}))
+        monkeypatch.setenv("KUBECONFIG", str(folder / "kubeconfig"))
+        monkeypatch.setenv("HOME", str(folder))  # where kubectl keeps what a cluster has
+        yield server
+        server.shutdown()
+
+
+def send(*words):
+    return invoke("launch", "k8s", "ball.yaml", "--out", "run", "--base", "base", *words)
+
+
+@pytest.mark.parametrize("condition", ["Created", "Running", "Suspended"])
+def test_a_job_that_has_not_ended_is_not_replaced(cluster, condition):
+    cluster.condition = condition
+    where = "context lab, namespace es"
+    ended = send()
+    assert ended.code == 2 and f"mpies-run: has not ended yet ({where}); wait for it, end it" in ended.stderr
+    assert {method for method, _ in cluster.asked} == {"GET"}
+
+
+@pytest.mark.parametrize("condition", ["Succeeded", "Failed"])
+def test_a_job_that_has_ended_is_replaced_in_the_place_that_is_named(cluster, condition):
+    cluster.condition = condition
+    ended = send("--context", "lab", "--namespace", "other")
+    assert "\nto: context lab, namespace other\n" in ended.stdout
+    assert "kubectl --context=lab --namespace=other delete mpijob mpies-run --ignore-not-found\n" in ended.stdout
+    assert ("DELETE", "/apis/kubeflow.org/v2beta1/namespaces/other/mpijobs/mpies-run") in cluster.asked
+
+
+def test_no_cluster_is_one_line(folder, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(folder / "absent"))
+    ended = send()
+    assert ended.code == 2 and ended.stderr.count("\n") == 1 and "no job can be sent" in ended.stderr
+    assert "--dry-run" in ended.stderr
+    (folder / "kubeconfig").write_text("{}")
+    ended = send("--context", "absent")
+    assert ended.code == 2 and "absent" in ended.stderr and ended.stderr.count("\n") == 1
+
+
+def test_a_base_of_the_repository_is_found_from_anywhere(folder):
+    ended = launch("ball.yaml", "--out", "run", base="k8s/mpi-operator/overlays/workstation")
+    assert ended.code == 0, ended.stderr
+    parts = {part["kind"]: part for part in render("run.k8s")}
+    assert parts["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteOnce"]

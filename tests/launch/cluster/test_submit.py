@@ -94,10 +94,7 @@ def test_commands_run_until_one_fails(here):
         submit.submit([["no-such-program"]], True, lines.append)
 
 
-def test_files_of_the_repository_are_found_from_anywhere_and_a_run_is_not_called_like_an_option(here):
-    assert submit.repository_file("slurm/train.sh") == HOME / "slurm/train.sh"
-    with pytest.raises(ConfigError, match="launch needs a clone of the repository"):
-        submit.repository_file("absent/train.sh")
+def test_a_run_is_not_called_like_an_option():
     with pytest.raises(ConfigError, match="must end with a name for the run"):
         replace(JOB, out="-x")
 
