@@ -1,12 +1,13 @@
 # Two commands: `make train` and `make test`; both do their own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-page test-k8s test-slurm test-nodes wheel test-wheel check benchmark peers benchmark-peers docs site clean
+.PHONY: help install develop train test test-page test-k8s test-slurm test-nodes wheel test-wheel check benchmark peers benchmark-peers docs site clean
 
 # An interpreter that other users can read too, with the parts that make a venv.
 PYTHON ?= $(shell for p in /usr/bin/python3.11 /usr/local/bin/python3.11 python3.11 /usr/bin/python3 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(not sys.version_info >= (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 RANKS ?= $(shell nproc)
 CONFIG ?= configs/lunar_lander.yaml
 
@@ -28,11 +29,20 @@ $(VENV)/installed: setup.cfg setup.py pyproject.toml constraints.txt $(wildcard 
 	@if [ -z "$(PYTHON)" ]; then echo "make: no CPython >= 3.11 with venv found;" \
 		"install one (Debian: apt-get install python3 python3-venv) or say make PYTHON=/path/to/python3" >&2; exit 2; fi
 	$(PYTHON) -m venv $(VENV)
-	@echo "installing simulators, MPI and the rest into $(VENV), about 3 GB; this takes some minutes"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]'
+	@echo "installing into $(VENV), about 1.1 GB in a minute or two: EnvPool (1 of 2)"
+	$(PIP) --quiet --no-deps envpool envpool-assets
+	@echo "installing into $(VENV): mpies, the other simulators and an MPI (2 of 2)"
+	$(PIP) --quiet --editable '.[workstation]'
 	touch $@
 
-install: $(VENV)/installed ## build .venv with everything, the MPI included
+$(VENV)/complete: $(VENV)/installed
+	@echo "installing what tests need into $(VENV), about 1.6 GB more; this takes some minutes"
+	$(PIP) --quiet --editable '.[all,dev]'
+	touch $@
+
+install: $(VENV)/installed ## build .venv with what trains the recipes, the MPI included
+
+develop: $(VENV)/complete ## add everything else: all simulators, and what tests and documents need
 
 train: install ## train CONFIG (default: the lunar lander) on all cores until it is solved
 	$(BIN)/mpies train $(CONFIG) --ranks $(RANKS)
@@ -43,24 +53,24 @@ SEED ?= $(shell date +%s)
 PYTEST := $(BIN)/python -m pytest -q -rs -p no:randomly
 
 # Four workers on two cores, since many tests wait for processes.  One that has no tests left takes some from another.
-test: install ## run the tests
+test: develop ## run the tests
 	$(BIN)/python -m pytest -q --randomly-seed $(SEED) -n 4 --dist worksteal \
 		--durations 40 --durations-min 5 -m 'not browser' tests
 
-test-page: install ## run the tests of the live page in a headless Chromium, installing one if need be
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev,page]'
+test-page: develop ## run the tests of the live page in a headless Chromium, installing one if need be
+	$(PIP) --quiet --editable '.[page]'
 	command -v chromium >/dev/null || $(BIN)/playwright install --with-deps --only-shell chromium \
 		|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core; } \
 		|| echo "make: no Chromium could be installed; the tests say so and are skipped" >&2
 	$(PYTEST) -m browser tests/page
 
-test-k8s: install ## build the image and run the manifests as real containers (root; else what can be)
+test-k8s: develop ## build the image and run the manifests as real containers (root; else what can be)
 	sh tests/k8s/install.sh
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[k8s]' \
+	$(PIP) --quiet --editable '.[k8s]' \
 		|| echo "make: the checkers of manifests cannot be installed; their tests are skipped"
 	MPIES_TEST_K8S=1 $(PYTEST) -m k8s tests/k8s
 
-test-slurm: install ## run the batch scripts on a Slurm cluster of real daemons (root on Debian; else skipped)
+test-slurm: develop ## run the batch scripts on a Slurm cluster of real daemons (root on Debian; else skipped)
 	sh tests/slurm/install.sh
 	$(PYTEST) -m slurm tests/slurm
 
@@ -76,29 +86,29 @@ wheel: ## write dist/: a manylinux wheel with compiled kernels for CPython 3.11 
 	mv build/unrepaired/*.tar.gz dist
 	@ls dist/*-cp311-abi3-*manylinux*.whl dist/*.tar.gz
 
-test-wheel: install wheel ## install dist/ into fresh environments of every CPython found, and train there
+test-wheel: develop wheel ## install dist/ into fresh environments of every CPython found, and train there
 	MPIES_TEST_WHEEL=dist $(PYTEST) -m wheel tests/install
 
-test-nodes: install ## lose nodes and get them back: ranks on nodes in network namespaces (root; else skipped)
+test-nodes: develop ## lose nodes and get them back: ranks on nodes in network namespaces (root; else skipped)
 	command -v sshd >/dev/null || apt-get install -qq -y --no-install-recommends openssh-server openssh-client iproute2 \
 		|| echo "make: there is no sshd, and it cannot be installed here; the tests say so and are skipped"
 	MPIES_TEST_NODES=1 $(PYTEST) -m nodes tests/launch
 
-check: install ## ruff and mypy
+check: develop ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: install ## write what the documents have from code and records: keys, reference, recipes, tables of figures
+docs: develop ## write what the documents have from code and records: keys, reference, recipes, tables of figures
 	$(BIN)/mpies check --keys > docs/keys.md
 	$(BIN)/python docs/build_reference.py
 	$(BIN)/python docs/build_recipes.py
 	$(BIN)/python docs/build_tables.py
 
-site: install ## build the site of the documents in build/site, and check its links
+site: develop ## build the site of the documents in build/site, and check its links
 	$(BIN)/python docs/build_site.py
 
-benchmark: install ## run what benchmarks/README.md marks with *; two hours on a machine that does nothing else
+benchmark: develop ## run what benchmarks/README.md marks with *; two hours on a machine that does nothing else
 	$(BIN)/python benchmarks/run.py
 
 PEERS := benchmarks/peers/.venv
@@ -110,7 +120,7 @@ $(PEERS)/installed: benchmarks/peers/requirements.txt
 
 peers: $(PEERS)/installed ## build the environment of the libraries that benchmarks compare with
 
-benchmark-peers: install peers ## compare the speed with EvoTorch, pycma, Nevergrad and evosax
+benchmark-peers: develop peers ## compare the speed with EvoTorch, pycma, Nevergrad and evosax
 	$(BIN)/python benchmarks/run.py peers-lunar-lander peers-bipedal-walker peers-hopper
 
 clean: ## remove what the other targets made, but no runs

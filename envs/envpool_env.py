@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import sys
 import types
 import warnings
@@ -63,14 +64,24 @@ def is_installed() -> bool:
     return _import_envpool() is not None
 
 
+def has_all_data() -> bool:
+    """Whether EnvPool's large packages of data are installed, without which it lists some families only."""
+    return importlib.util.find_spec("envpool_assets_mujoco_large") is not None
+
+
 @functools.cache
 def offers(environment_id: str) -> bool:
-    """Whether EnvPool is installed and has this id."""
+    """Whether EnvPool is installed and has this id, and the data of its family."""
     envpool = _import_envpool()
     if envpool is None or ":" in environment_id:  # MODULE:ID is gymnasium's
         return False
     for family in (*(f"envpool.{name}.registration" for name in _FAST_FAMILIES), "envpool.entry"):
-        importlib.import_module(family)
+        try:
+            importlib.import_module(family)
+        except FileNotFoundError:
+            if has_all_data():
+                raise
+            return False
         if environment_id in envpool.registration.registry.specs:
             return True
     return False

@@ -70,6 +70,8 @@ def make(environment_id: str, max_steps: int | None = None, **kwargs: Any) -> gy
             hint = hint or "; name a known id, my_package:ID to import what registers it, or path/to/file.py:name"
             if not envpool_env.is_installed():
                 hint += '; EnvPool, which has more environments, is not installed: pip install "mpies[envpool]"'
+            elif not envpool_env.has_all_data():
+                hint += '; some of EnvPool need data that is not installed: pip install "mpies[envpool]"'
             raise EnvironmentProblem(
                 f"environment.id {environment_id!r} is not known to gymnasium ({message_of(error)}){hint}"
             ) from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpies.core.errors import ConfigError, import_extra
+from mpies.core.errors import ConfigError
 from mpies.core.text import counted
 from mpies.report.compare.curves import Floats
 from mpies.report.compare.ranking import table_as_csv
@@ -41,9 +41,11 @@ Row = dict[str, Any]  # what is known of a group; None where there is no number
 POINTS = 100  # of a curve
 
 
-def interquartile_mean(values: Floats) -> Floats:
-    """The mean over the first axis (runs, ...) without the lowest and the highest quarter of the runs (...)."""
-    return np.asarray(_import_stats().trim_mean(values, 0.25, axis=0), dtype=float)
+def interquartile_mean(values: Floats, axis: int = 0) -> Floats:
+    """The mean over an axis (the first: the runs) without the lowest and the highest quarter of the values."""
+    cut = values.shape[axis] // 4
+    kept = np.partition(values, [cut, values.shape[axis] - cut - 1], axis)  # as scipy.stats.trim_mean sums them
+    return np.asarray(np.mean(kept.take(range(cut, values.shape[axis] - cut), axis), axis=axis))
 
 
 def bootstrap_interval(values: Floats) -> tuple[Floats, Floats]:
@@ -52,15 +54,11 @@ def bootstrap_interval(values: Floats) -> tuple[Floats, Floats]:
     As Agarwal et al. 2021 ("Deep Reinforcement Learning at the Edge of the Statistical Precipice") recommend for few
     seeds.  The same values give the same interval.  Of a single run it is that run.
     """
-    if len(values) < 2:
-        return interquartile_mean(values), interquartile_mean(values)
-    stats = _import_stats()
-
-    def statistic(resampled: Floats, axis: int) -> Floats:
-        return np.asarray(stats.trim_mean(resampled, 0.25, axis=axis), dtype=float)
-
-    found = stats.bootstrap((values,), statistic, n_resamples=2000, method="percentile", axis=0, batch=200, rng=0)
-    return np.asarray(found.confidence_interval.low), np.asarray(found.confidence_interval.high)
+    random, runs = np.random.default_rng(0), len(values)
+    batches = (values[random.integers(0, runs, (200, runs))] for _ in range(10))  # a curve takes much memory
+    means = np.concatenate([interquartile_mean(batch, axis=1) for batch in batches])
+    low, high = np.percentile(means, [2.5, 97.5], axis=0)
+    return low, high
 
 
 # Bands of figures: their words, and the line over the runs (runs, points) with the lower and upper end of its band.
@@ -74,11 +72,6 @@ BANDS: dict[str, tuple[str, Callable[[Floats], tuple[Floats, Floats, Floats]]]] 
         lambda values: (values.mean(axis=0), values.min(axis=0), values.max(axis=0)),
     ),
 }
-
-
-def _import_stats() -> Any:
-    """The statistics of SciPy.  Raises ConfigError where it is not installed."""
-    return import_extra("plots", "statistics over seeds need SciPy, which is not installed", "scipy.stats")
 
 
 def describe_group(group: RunGroup, machine: str = "") -> Row:

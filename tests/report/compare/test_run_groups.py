@@ -68,9 +68,17 @@ def test_the_interval_over_seeds_is_that_of_students_t(count):
     assert mean == values.mean() and interval == pytest.approx((high - low) / 2, rel=2e-3)
 
 
-def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end():
-    values = np.array([[-900.0], [1.0], [2.0], [900.0]])
-    assert interquartile_mean(values).tolist() == [1.5]
+@pytest.mark.parametrize("shape", [(2, 1), (3, 4), (4, 2), (5, 1), (8, 3), (11, 2)])
+def test_means_and_intervals_over_runs_are_those_of_scipy(shape):
+    values = np.random.default_rng(shape).normal(size=shape)
+    np.testing.assert_allclose(interquartile_mean(values), stats.trim_mean(values, 0.25), rtol=1e-14)
+
+    def mean(resampled, axis):
+        return stats.trim_mean(resampled, 0.25, axis=axis)
+
+    options = {"n_resamples": 2000, "method": "percentile", "batch": 200, "rng": 0}
+    interval = stats.bootstrap((values,), mean, axis=0, **options).confidence_interval
+    np.testing.assert_allclose(bootstrap_interval(values), (interval.low, interval.high), rtol=1e-12)
 
 
 def test_a_bootstrap_interval_is_repeatable_and_has_the_mean_in_it():
