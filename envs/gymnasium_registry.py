@@ -71,7 +71,7 @@ def make(environment_id: str, max_steps: int | None = None, **kwargs: Any) -> gy
             if not envpool_env.is_installed():
                 hint += '; EnvPool, which has more environments, is not installed: pip install "mpies[envpool]"'
             elif not envpool_env.has_all_data():
-                hint += '; some of EnvPool need data that is not installed: pip install "mpies[envpool]"'
+                hint += "; some of EnvPool's need data that is not installed: pip install 'mpies[envpool]'"
             raise EnvironmentProblem(
                 f"environment.id {environment_id!r} is not known to gymnasium ({message_of(error)}){hint}"
             ) from error

@@ -1,5 +1,8 @@
 """What is said where EnvPool is absent or refuses a value, and observations that it returns as numbers."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -19,6 +22,26 @@ def test_without_envpool_an_id_that_it_may_have_names_the_extra(name, words, wit
     message = str(caught.value)
     assert words in message and 'pip install "mpies[envpool]"' in message
     assert "Ant-v5" not in message and "\n" not in message  # another test may have registered gymnasium's Pong
+
+
+def test_without_the_large_data_the_recipes_play_and_other_ids_say_what_they_need():
+    """As make install leaves it; in a process of its own, as EnvPool's families are imported once."""
+    pytest.importorskip("envpool")
+    code = """
+import sys
+
+sys.modules["envpool_assets_mujoco_large"] = None  # as if it were not installed
+from mpies.envs import EnvironmentProblem, envpool_env, make_env
+
+print(*(envpool_env.offers(name) for name in ("Hopper-v5", "Pong-v5", "CartPole-v1", "myoArmReachRandom-v0")))
+try:
+    make_env("myoArmReachRandom-v0")
+except EnvironmentProblem as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    offered, message = done.stdout.splitlines()
+    assert offered == "True True True False" and message.endswith("not installed: pip install 'mpies[envpool]'")
 
 
 @pytest.mark.parametrize("steps", [2**31, 10**11, 10**18])
