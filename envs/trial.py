@@ -130,12 +130,13 @@ def trace(
     failures: list[str] | None = None,
     neighbours: Sequence[int] = (),
     action_seed: int | None = None,
+    ended: list[bool] | None = None,
 ) -> str:
     """Play an episode of at most `steps` steps.  Returns its trace: the SHA-256 (hex) of observations and rewards.
 
     failures: a list that gets the message of the episode if it fails.
     neighbours: seeds of episodes that are played beside it in the same batch, until it is over.
-    action_seed: of the actions; None takes the episode's.
+    action_seed: of the actions; None takes the episode's.  ended: a list that gets whether the episode was over.
     """
     seeds = [seed, *neighbours]
     batch = env.open(seeds)
@@ -152,6 +153,8 @@ def trace(
         if over[0]:
             break
     batch.close()
+    if ended is not None:
+        ended.append(0 not in places)
     if failures is not None and 0 in batch.failures:
         failures.append(batch.failures[0])
     return sha.hexdigest()
@@ -165,6 +168,13 @@ def trace_used(env: VectorEnv, seed: int, steps: int, failures: list[str] | None
     trace(env, EARLIER_SEEDS[0], steps)
     trace(env, EARLIER_SEEDS[1], steps // 3)
     return trace(env, seed, steps, failures, EARLIER_SEEDS[: env.slots - 1])
+
+
+def never_ends(env: VectorEnv, steps: int) -> bool:
+    """Whether an episode with random actions is not over after so many steps."""
+    ended: list[bool] = []
+    trace(env, SEED, steps, ended=ended)
+    return ended == [False]
 
 
 def carries_history(env: VectorEnv, steps: int = 50) -> bool:

@@ -33,12 +33,15 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
     else:
         from mpies.launch.forecast.dry_run import describe_needs
         from mpies.runs.directory import find_backend, with_backend
+        from mpies.training.task import find_endless_episodes
 
         loaded = load_config(config, overrides, trains=False)
         loaded = with_backend(loaded, find_backend(None, loaded))
         cost = describe_needs(loaded, ranks)  # before anything is printed: it refuses what cannot run
         click.echo(as_yaml(resolved(loaded)), nl=False)
         click.echo(cost)
+        if warning := find_endless_episodes(loaded.environment):
+            click.echo(warning, err=True)
 
 
 @click.command()

@@ -76,7 +76,7 @@ def main(context: click.Context) -> None:
 
 
 SECTIONS = {
-    "Train": (train.train, sweep.sweep, checks.check),
+    "Train": (train.train, sweep.sweep, checks.check, results.recipes),
     "Look at runs": (runs.runs, results.dashboard, results.plot, results.compare, results.report),
     "Use a policy": (policies.evaluate, policies.play, policies.export),
     "Check what is reproducible": (checks.probe, checks.verify, results.replay, results.reproduce),

@@ -108,7 +108,7 @@ def report(run: str, out: str | None, video: bool) -> None:
 
 @click.command()
 @RUNS
-@click.option("--out", default=".", help="Folder for comparison.csv, comparison_vs_*.png and so on.")
+@click.option("--out", default="comparison", help="Folder for comparison.csv, comparison_vs_*.png and so on.")
 @WIDTH
 @FORMATS
 @SCALE
@@ -196,8 +196,15 @@ def replay(run: str, generation: int, out: str | None) -> None:
 
 
 @click.command()
-@click.argument("recipe", required=False)
-@click.option("--list", "listed", is_flag=True, help="Print all recipes and what each reached.")
+def recipes() -> None:
+    """List the recipes and what each reached."""
+    from mpies.report.records import list_recipes
+
+    echo(list_recipes())
+
+
+@click.command()
+@click.argument("recipe")
 @click.option(
     "--out",
     help="Run directory; default runs/reproduce-RECIPE, with -seed-S for another seed. An existing run is continued.",
@@ -206,23 +213,14 @@ def replay(run: str, generation: int, out: str | None) -> None:
 @click.option("--ranks", default=1, type=COUNT, help="Number of ranks to train on.")
 @click.option("--generations", type=COUNT, help="Generations to train; default all that were recorded.")
 @user_errors
-def reproduce(
-    recipe: str | None, listed: bool, out: str | None, seed: int | None, ranks: int, generations: int | None
-) -> None:
+def reproduce(recipe: str, out: str | None, seed: int | None, ranks: int, generations: int | None) -> None:
     """Train a recipe again and compare it with the recorded runs.
 
-    RECIPE is a name that --list shows with a result.  Exit 1 if the learning curve is outside the band of the recorded
-    ones by more than the recorded tolerance.
+    RECIPE is a name that mpies recipes shows with a result.  Exit 1 if the learning curve is outside the band of the
+    recorded ones by more than the recorded tolerance.
     """
-    from mpies.core.errors import ConfigError
     from mpies.launch.train_again import reproduce_recipe
-    from mpies.report.records import list_recipes
 
-    if listed:
-        echo(list_recipes())
-        return
-    if recipe is None:
-        raise ConfigError("reproduce needs the name of a recipe, or --list, which shows them")
     outcome = reproduce_recipe(recipe, out, ranks, generations, seed)
     echo(outcome)
     end(outcome.is_reproduced)

@@ -49,7 +49,7 @@ def train(
 ) -> None:
     """Train CONFIG, or continue its run from the newest checkpoint.
 
-    CONFIG is the path of a YAML file, a recipe's name (mpies reproduce --list), or an environment's id.  KEY=VALUE
+    CONFIG is the path of a YAML file, a recipe's name (mpies recipes), or an environment's id.  KEY=VALUE
     replaces a setting of it, such as solver.sigma=0.05 (mpies check --keys).
 
     Under mpirun or srun it trains on all ranks.  With --ranks N it starts N ranks itself.  Otherwise it uses one.

@@ -67,7 +67,19 @@ def read_config(path: str | Path) -> Values:
     values = read_yaml(path)
     if _is_of_run(values):
         del values["versions"]
+    _find_beside(values, Path(path).parent)
     return values
+
+
+def _find_beside(values: Values, folder: Path) -> None:
+    """Where a config names FILE.py:NAME and that file is not here, but beside the config, name it there."""
+    for section, key in (("environment", "id"), ("policy", "module"), ("solver", "kind")):
+        part = values.get(section)
+        if not isinstance(part, dict):
+            continue
+        file, _, name = str(part.get(key)).rpartition(":")
+        if file.endswith(".py") and not os.path.exists(absolute(file)) and os.path.exists(absolute(folder / file)):
+            part[key] = f"{folder / file}:{name}"
 
 
 def signature_of(values: Mapping[str, Any]) -> object:

@@ -22,6 +22,7 @@ from mpies.comm import is_launched, mpiexec
 from mpies.comm.mpiexec import JOB
 from mpies.core.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR, ConfigError
 from mpies.core.paths import absolute
+from mpies.core.text import counted
 from mpies.launch.goal import Goal, RunsFinished, Start, newest_generation
 from mpies.launch.hosts import Host, Where, count_ranks, find_source, names_of
 from mpies.launch.placement import Placement, TooFewHosts, missing_in
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # like NumPy, it takes long to import, and the ranks read it 
 LOCAL = Where()
 FRUITLESS = 2  # starts in a row, where several hosts are named, that may make no generation although hosts answer
 PAUSE = 2.0  # seconds before mpirun is tried again where it started no rank, and twice as many before the third time
+CROWD = 4  # ranks for each processor, beyond which a user is told that this is slow
 POLL = 0.1  # seconds between two looks at signals and at the run
 
 
@@ -129,6 +131,9 @@ class Supervisor:
         return newest_generation(self._goal.newest()[1])
 
     def _supervise(self) -> int:
+        if not self._placement and self._ranks > CROWD * (here := len(os.sched_getaffinity(0))):
+            cure = f"that is slower than a rank for each; --ranks auto starts {here}"
+            self._report("WARNING", f"{self._ranks} ranks share {counted(here, 'processor')}: {cure}")
         try:
             start = self._make_start(self._choose_first_hosts())
         except ConfigError as error:

@@ -83,7 +83,8 @@ class LineProgress(Progress):
         self._has_generation = True
 
     def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
-        print(format_entry("INFO", message, values) if is_json_wanted() else escape(message), flush=True)
+        facts = "; ".join(message.splitlines()[:2])  # what follows is for a person
+        print(format_entry("INFO", facts, values) if is_json_wanted() else escape(message), flush=True)
 
     def show_phase(self, phase: Phase) -> None:
         now = time.monotonic()
@@ -101,13 +102,18 @@ class LineProgress(Progress):
 
 @dataclass
 class TimeLeft:
-    """Extrapolates how long a run still takes.  evaluations: (seconds, mean return) of each so far."""
+    """Extrapolates how long a run still takes.
+
+    evaluations: (seconds, mean return) of each so far.  share: how much of the run is done: of the way from the first
+    evaluation to the target, or of the generations, whichever is more.
+    """
 
     stop: StopSection = field(default_factory=StopSection)
     evaluations: list[tuple[float, float]] = field(default_factory=list)
+    share: float = 0.0
 
     def describe(self, row: Row) -> str:
-        """The time left after a generation, such as `0:12:30 to the target`.  row: of the generation.
+        """The time left after a generation, such as `0:12:30 to the target`, and sets `share`.  row: of the generation.
 
         The mean returns of the last five evaluations are extrapolated to the target.  Where they do not rise, or there
         is no target, the time to the first of the limits of generations, steps and seconds is given.
@@ -116,7 +122,11 @@ class TimeLeft:
         generation, steps, seconds = (as_float(row[name]) for name in ("generation", "steps", "seconds"))
         if row.get("eval_mean") is not None:
             self.evaluations.append((seconds, as_float(row["eval_mean"])))
+        self.share = max(self.share, generation / stop.generations)
         if stop.target is not None and len(self.evaluations) >= 2:
+            first, newest = self.evaluations[0][1], self.evaluations[-1][1]
+            if first < stop.target and math.isfinite(newest):
+                self.share = max(self.share, min((newest - first) / (stop.target - first), 1.0))
             (start, first), (end, newest) = self.evaluations[-5:][0], self.evaluations[-1]
             slope = (newest - first) / max(end - start, 1e-9)
             if 0 < slope < math.inf:
@@ -181,7 +191,7 @@ class ProgressBar(LineProgress):
         left = self._time_left.describe(row)
         self._bar.update(
             self._task,
-            completed=as_float(row["generation"]),
+            completed=self._time_left.share * self._time_left.stop.generations,
             description=f"generation {row['generation']}",
             state=f"return {format_number(row['return_mean'])}  {row['steps_per_second']:,.0f} steps/s  {left}",
             refresh=True,
@@ -203,7 +213,7 @@ class NotebookProgress(Progress):
 
         self._html = HTML
         self._time_left: TimeLeft | None = None  # until the config has been read
-        self._text, self._generation, self._changed_at = "starting", 0.0, 0.0
+        self._text, self._has_generation, self._changed_at = "starting", False, 0.0
         self._display = display(self._draw(), display_id=True)
 
     def set_stop(self, stop: StopSection) -> None:
@@ -211,19 +221,19 @@ class NotebookProgress(Progress):
         self._refresh(now=True)
 
     def show(self, row: Row) -> None:
-        self._generation = as_float(row["generation"])
+        self._has_generation = True
         self._text = describe_generation(row)
         if self._time_left:
             self._text += f"; {self._time_left.describe(row)}"
         self._refresh()
 
     def show_phase(self, phase: Phase) -> None:
-        if not self._generation:
+        if not self._has_generation:
             self._text = phase.describe()
             self._refresh()
 
     def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
-        self._text = message
+        self._text = message.partition("\n")[0]
         self._refresh(now=True)
 
     def close(self) -> None:
@@ -237,8 +247,7 @@ class NotebookProgress(Progress):
     def _draw(self) -> Any:
         bar = ""
         if self._time_left:
-            most = self._time_left.stop.generations
-            bar = f'<progress value="{self._generation:.0f}" max="{most}"></progress>'
+            bar = f'<progress value="{self._time_left.share:.3f}"></progress>'
         import html
 
         return self._html(f"<div>{bar} {html.escape(self._text)}</div>")

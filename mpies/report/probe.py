@@ -21,7 +21,7 @@ from mpies.core.paths import start_folder
 from mpies.core.text import counted
 from mpies.envs.base import VectorEnv
 from mpies.envs.trial import SEED, memory_growth, trace, trace_used
-from mpies.training.task import make_task_env
+from mpies.training.task import find_endless_episodes, make_task_env
 
 SEEDS = (SEED, SEED + 1)
 SHORT = 20  # steps of the episodes over which the memory is watched: leaks happen at resets
@@ -37,7 +37,7 @@ class Probe:
 
     verdict: REPRODUCIBLE, WHEN_REBUILT, NOT_REPRODUCIBLE or FAILING.
     failures: the messages of episodes that failed.  growth: bytes by which the memory grew, None if not measured.
-    has_one_episode: whether different seeds gave the same episode.
+    has_one_episode: whether different seeds gave the same episode.  endless: a warning if episodes do not end, or ''.
     """
 
     backend: str
@@ -45,6 +45,7 @@ class Probe:
     failures: Sequence[str] = ()
     growth: int | None = None
     has_one_episode: bool = False
+    endless: str = ""
 
 
 def judge(fresh: list[str], elsewhere: list[str], used: list[str], rebuilt: list[str]) -> str:
@@ -126,7 +127,8 @@ def probe(environment: str, steps: int, episodes: int) -> Probe:
             growth = memory_growth(env, episodes, min(steps, SHORT))
     with closing(make_task_env(section, rebuild=False)) as env:
         alike = {trace(env, seed, steps, action_seed=SEED) for seed in SEEDS}
-    return Probe(backend, judge(fresh, elsewhere, used, rebuilt), failures, growth, len(alike) == 1)
+    verdict, endless = judge(fresh, elsewhere, used, rebuilt), find_endless_episodes(section)
+    return Probe(backend, verdict, failures, growth, len(alike) == 1, endless)
 
 
 def print_traces(environment: str, steps: int) -> None:
@@ -158,4 +160,6 @@ def print_probes(environments: Sequence[str], steps: int, episodes: int, markdow
         some += "; different seeds give the same episode" if found.has_one_episode else ""
         memory = f"memory over {counted(episodes, 'episode')} {growth}" if growth else "memory not measured"
         click.echo(f"{line}; {memory}{some}")
+        if found.endless:
+            click.echo(found.endless)
     return are_reproducible

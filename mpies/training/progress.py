@@ -53,7 +53,7 @@ class Progress:
         """Show a generation.  row: of metrics.csv."""
 
     def show_outcome(self, message: str, values: Mapping[str, Any]) -> None:
-        """Show the last line of a run.  values: what it says, as names and values of a JSON object."""
+        """Show how a run ended, in a few lines.  values: what they say, as names and values of a JSON object."""
 
     def show_phase(self, phase: Phase) -> None:
         """Show what the run is doing.  A thread calls this a few times a second."""

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import shlex
 import sys
 import traceback
 import uuid
@@ -212,12 +213,12 @@ class _Watcher:
             if reason == "solved":
                 mean = format_mean(learner.solved, learner.solved_interval)
                 outcome = f"solved: {mean}, target {learner.config.stop.target:g}"
-            message = (
-                f"{run.name}: {outcome}; generation {clock.generation}, {clock.steps:,} steps, {clock.seconds:.1f} s "
-                f"of training ({run.seconds / max(clock.seconds, 1e-9):.1%} more for writing files; a checkpoint takes "
-                f"{1000 * run.checkpoint_seconds:.0f} ms); {self._phases.describe()}"
-            )
+            made = f"generation {clock.generation}, {clock.steps:,} steps, {clock.seconds:.1f} s of training"
+            lines = [f"{run.name}: {outcome}; {made}", self._phases.describe()]
+            files = f"{run.seconds / max(clock.seconds, 1e-9):.1%} more for writing files; a checkpoint takes"
+            self._log_file.append(f"{'; '.join(lines)}; {files} {1000 * run.checkpoint_seconds:.0f} ms")
+            commands = ["plot", "report"] if learner.config.environment.function else ["evaluate", "play", "report"]
+            lines.append(f"next: {', '.join(f'mpies {command} {shlex.quote(run.name)}' for command in commands)}")
             with output_may_fail():
-                self._phases.progress.show_outcome(message, {"reason": reason, "run": run.name})
-            self._log_file.append(message)
+                self._phases.progress.show_outcome("\n".join(lines), {"reason": reason, "run": run.name})
         return problem

@@ -3,6 +3,7 @@
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from mpies.core.paths import absolute
 from mpies.core.streams import ACTIONS, EPISODES, EVALUATION, HELD_OUT_ACTIONS, REFERENCE, STATISTICS, TASK, stream
 from mpies.envs import change_task, make_env, make_function_env
 from mpies.envs.base import SEED_BITS, VectorEnv, draw_actions
+from mpies.envs.custom_env import is_custom
 from mpies.envs.functions import FunctionEnv
+from mpies.envs.trial import never_ends
 from mpies.policies import make_policy
 from mpies.policies.base import Architecture
 from mpies.policies.convolutional import ConvolutionalOptions
@@ -47,6 +50,8 @@ REFERENCE_EPISODES = 8  # that the reference batch of images is taken from at a 
 REFERENCE_STEPS = 800  # of each of them at most
 REFERENCE_INTERVAL = 8  # steps between two of its images
 
+LONG = 1000  # steps without an end after which a user is told so
+
 ROLLOUT = 150  # bytes that a rank keeps of a rollout: its seed, its result, and what all ranks send of theirs
 
 
@@ -72,6 +77,22 @@ def make_task_env(section: EnvironmentSection, rebuild: bool | None = None, node
     env.clock = stopwatch.now
     changes = section.hide, section.action_repeat, section.ignored_rewards, section.reward_shift
     return change_task(env, section.id, *changes)
+
+
+def find_endless_episodes(section: EnvironmentSection, env: VectorEnv | None = None) -> str:
+    """A warning if an environment of the user's own, without a time limit, goes on for LONG steps; '' otherwise.
+
+    env: that of the section, None to build one.
+    """
+    if section.max_steps is not None or section.function is not None or not is_custom(section.id):
+        return ""
+    with nullcontext(env) if env else closing(make_task_env(section, rebuild=False)) as played:
+        if not never_ends(played, LONG):
+            return ""
+    return (
+        f"{section.id}: an episode with random actions was not over after {LONG:,} steps, and a generation waits for "
+        "the end of each; end it in step, or set environment.max_steps"
+    )
 
 
 def draw_reference(env: VectorEnv, count: int, random: np.random.Generator) -> npt.NDArray[np.uint8]:
@@ -244,7 +265,10 @@ class Task:
 
     def find_warnings(self) -> list[str]:
         """What is likely to be a mistake in the config or the environment, one line each."""
-        return [warning for warning in (self.find_shared_noise(), self.find_unseeded_numbers()) if warning]
+        found = [self.find_shared_noise(), self.find_unseeded_numbers()]
+        if isinstance(self.env, VectorEnv):
+            found.append(find_endless_episodes(self.config.environment, self.env))
+        return [warning for warning in found if warning]
 
     def find_unseeded_numbers(self) -> str:
         """A warning if episodes with the same seed were seen to differ; '' otherwise."""

@@ -16,7 +16,7 @@ from tests.support import CARTPOLE, assert_refused, invoke, wait_for
 
 COMMANDS = [
     *("bench", "check", "compare", "dashboard", "doctor", "evaluate", "export", "launch", "play", "plot"),
-    *("probe", "replay", "report", "reproduce", "runs", "simulate", "sweep", "train", "verify"),
+    *("probe", "recipes", "replay", "report", "reproduce", "runs", "simulate", "sweep", "train", "verify"),
 ]
 
 
@@ -28,10 +28,12 @@ def run_python(program, **variables):
 
 def test_the_commands_are_those_that_users_rely_on():
     assert sorted(main.commands) == COMMANDS
-    assert sorted(main.commands["launch"].commands) == ["k8s", "slurm"]
+    assert sorted(main.commands["launch"].commands) == ["k8s", "lsf", "pbs", "slurm"]
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["launch", "slurm"], ["launch", "k8s"]])
+@pytest.mark.parametrize(
+    "command", [[], *([name] for name in COMMANDS), *(["launch", name] for name in ("k8s", "lsf", "slurm"))]
+)
 def test_each_command_and_each_of_its_options_explains_itself(command):
     ended = CliRunner().invoke(main, [*command, "--help"])
     assert ended.exit_code == 0 and ended.stdout.startswith("Usage: ")

@@ -56,7 +56,7 @@ TAKE_CONFIGS = "train", "check", "doctor", "verify", "bench", "simulate", "launc
         ("train x.yaml --seeds 2 seed=3", "--seeds and seed= cannot be used together; leave one out"),
         ("verify x.yaml --ranks 1,0", "--ranks must be like 1,2,36 or 1..10000, but is '1,0'"),
         ("play run --member 3", "--member must be GENERATION,NUMBER such as 12,3, but is '3'"),
-        ("reproduce", "reproduce needs the name of a recipe, or --list, which shows them"),
+        ("reproduce", "missing argument 'RECIPE'; see "),
         ("dashboard", "runs: is not a folder; give the one that contains your runs"),
         ("doctor --out absent", "--out absent: is not a folder; give an existing one, such as a shared volume"),
         ("train cartpole --min-ranks 4", "--min-ranks needs several hosts: --hosts or --hostfile"),

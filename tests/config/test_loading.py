@@ -354,3 +354,15 @@ def test_a_number_that_python_cannot_write_is_refused_in_one_line(key):
     assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(ConfigError, match=r"^run.yaml: seed must be a smaller number, but is 0x1000"):
         make_config({"environment": {"id": "LQR-v0"}, "seed": 1 << 40_000}, [], "run.yaml")
+
+
+def test_a_file_beside_the_config_is_found_from_another_folder(here):
+    """One that is here comes first, and so does what the command line says."""
+    (here / "sub").mkdir()
+    (here / "sub" / "room.py").write_text("def f(x):\n    return -sum(x**2)\n")
+    config = here / "sub" / "run.yaml"
+    config.write_text("environment: {id: 'room.py:f', dimension: 2}")
+    assert load_config("sub/run.yaml").environment.id == "sub/room.py:f"
+    assert load_config("sub/run.yaml", ["environment.id=function:sphere"]).environment.id == "function:sphere"
+    (here / "room.py").write_text((here / "sub" / "room.py").read_text())
+    assert load_config("sub/run.yaml").environment.id == "room.py:f"

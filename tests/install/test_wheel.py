@@ -70,7 +70,7 @@ def check(programs, folder, digests):
     assert read_digests(folder / "run") == digests and len(digests) == 2
     found = run(programs / "mpies", "doctor", folder=folder)
     assert "ok    inner loop      compiled" in found
-    listed = run(programs / "mpies", "reproduce", "--list", folder=folder)
+    listed = run(programs / "mpies", "recipes", folder=folder)
     assert "\nhopper-openai " in listed and "500.0" in listed
     evaluated = run(programs / "mpies", "evaluate", "cartpole", "--episodes", 2, folder=folder)
     assert "mpies/results/cartpole/policy.h5, generation" in evaluated

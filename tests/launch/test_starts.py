@@ -1,5 +1,6 @@
 """Which start follows which: scripts of the shell stand for ranks, that write runs, fail, or are killed."""
 
+import os
 import socket
 import tempfile
 import threading
@@ -115,6 +116,16 @@ def test_nothing_is_said_of_ranks_that_are_not_started_after_a_signal(supervise,
     supervisor.stop()
     assert supervisor.run() == REQUEUE
     assert capfd.readouterr().err == "" and not (tmp_path / "notes").exists()
+
+
+@pytest.mark.parametrize("ranks", [4, 5])
+def test_a_crowd_of_ranks_on_this_machine_is_named(ranks, supervise, monkeypatch, capfd):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    supervisor = supervise(NOTING, None, ranks=ranks)
+    supervisor.stop()
+    supervisor.run()
+    said = "WARNING supervisor: 5 ranks share 1 processor: that is slower than a rank for each; --ranks auto starts 1\n"
+    assert capfd.readouterr().err == (said if ranks == 5 else "")
 
 
 def test_ranks_that_nobody_can_follow_any_more_are_ended(tmp_path):

@@ -132,6 +132,18 @@ def test_the_time_left_is_extrapolated(evaluations, stop, left):
     assert TimeLeft(config(generations=10_000, **stop).stop, evaluations).describe(row) == left
 
 
+def test_the_bar_follows_the_target_or_the_generations():
+    shown = TimeLeft(config(generations=1000, target=50).stop)
+    shares = []
+    for generation, mean in enumerate([10.0, 10.0, 30.0, 20.0, math.inf, 50.0], start=1):
+        shown.describe({"generation": generation, "steps": 1, "seconds": 1.0 * generation, "eval_mean": mean})
+        shares.append(shown.share)
+    assert shares == pytest.approx([0.001, 0.002, 0.5, 0.5, 0.5, 1.0])  # it never goes back
+    shown = TimeLeft(config(generations=4).stop)
+    shown.describe({"generation": 3, "steps": 1, "seconds": 1.0})
+    assert shown.share == 0.75
+
+
 def test_json_is_made_where_it_is_wanted_and_a_bar_on_a_terminal(monkeypatch):
     for name in LAUNCHED:
         monkeypatch.delenv(name, raising=False)

@@ -121,9 +121,10 @@ def test_the_next_seed_goes_on(complete, run_mpies, tmp_path):
     assert run_mpies(0, "train", "config.yaml", "--out", "many", "--seeds", "1..1").code == 0
     outcome = run_mpies(2, "train", "config.yaml", "--out", "many", "--seeds", "1..2")
     assert outcome.code == 0, outcome.stderr
-    first, *_, last = outcome.stdout.splitlines()
+    first, *_, last, took, following = outcome.stdout.splitlines()
     assert first.startswith("many-seed-1: is complete") and " --out many stop.generations=8;" in first
-    assert last.startswith("many-seed-2: all generations done")
+    assert last.startswith("many-seed-2: all generations done") and took.startswith("this job took ")
+    assert following == "next: mpies evaluate many-seed-2, mpies play many-seed-2, mpies report many-seed-2"
     assert len(read_digests(tmp_path / "many-seed-2")) == 4
 
 

@@ -224,3 +224,32 @@ def test_a_solver_that_does_not_exist_is_a_users_mistake(kind, words, tmp_path, 
     (tmp_path / "broken.py").write_text("1 / 0\n")
     (tmp_path / "empty.py").write_text("Mine = None\n")
     assert_refused(invoke("check", "CartPole-v1", f"solver.kind={kind}"), words)
+
+
+@pytest.mark.parametrize(
+    ("length", "max_steps", "is_endless"), [(1000, None, False), (1001, None, True), (10**9, 50, False)]
+)
+def test_an_environment_that_never_ends_is_named_before_it_is_trained(length, max_steps, is_endless, here):
+    (here / "room.py").write_text(f"""
+import gymnasium
+import numpy as np
+
+
+class Room(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (1,)), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.left = {length}
+        return np.zeros(1, np.float32), {{}}
+
+    def step(self, action):
+        self.left -= 1
+        return np.zeros(1, np.float32), 0.0, self.left == 0, False, {{}}
+""")
+    limit = "" if max_steps is None else f"environment.max_steps={max_steps}"
+    checked = invoke("check", "room.py:Room", *limit.split())
+    assert checked.code == 0 and ("not over after 1,000 steps" in checked.stderr) == is_endless
+    probed = invoke("probe", "room.py:Room", "--episodes", 0, "--steps", 5)
+    assert ("or set environment.max_steps" in probed.stdout) == (length > 1000)
+    task = make_task(environment={"id": "room.py:Room", "max_steps": max_steps})
+    assert any("not over" in warning for warning in task.find_warnings()) == is_endless

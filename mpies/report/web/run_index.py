@@ -205,8 +205,8 @@ def _draw(group: RunGroup, grid: Floats, axis: str, drawn: str) -> dict[str, Any
 def summarize_runs(folder: str | Path) -> list[dict[str, Any]]:
     """Of each run below `folder`, newest first: its summary, and path, status, size and changed.
 
-    status: as of RunView, or DAMAGED; why it is damaged or cannot be read stands in `reason`.  size: bytes of its files.
-    changed: when its newest row was written, in seconds since 1970.
+    status: as of RunView, or DAMAGED; why it is damaged or cannot be read stands in `reason`.  size: of its files, in
+    bytes.  changed: when its newest row was written, in seconds since 1970.
     Raises RunError where there is no such folder.
     """
     place = absolute(folder)
