@@ -113,21 +113,22 @@ def ranks_of_test(item):
 def run_on_ranks(item, folder):
     """Why a test failed on its ranks, or None.  folder: of outcomes.
 
-    One mpiexec runs all tests of a file on so many ranks, since its start takes seconds.  It ends with the first that
-    fails; another one runs those that it did not come to.
+    One mpiexec runs all tests on so many ranks, since its start takes seconds.  It ends with the first that fails;
+    another one runs those that it did not come to.
     """
-    ranks, file = ranks_of_test(item), folder / f"{item.nodeid.split('::')[0].replace('/', '-')}-{ranks_of_test(item)}"
+    ranks = ranks_of_test(item)
+    file = folder / f"on-{ranks}-ranks"
     with open(file, "a+") as outcomes:
         fcntl.flock(outcomes, fcntl.LOCK_EX)  # another worker may run them now
         failures, ended = read_outcomes(file, ranks)
         if item.nodeid in failures or item.nodeid in ended:
             return failures.get(item.nodeid)
-        others = [test for test in item.session.items if test.path == item.path and ranks_of_test(test) == ranks]
-        others.sort(key=lambda test: test.location[1])  # in the order of the file: the last one may finalize MPI
+        others = [test for test in item.session.items if ranks_of_test(test) == ranks]
+        others.sort(key=lambda test: ("finalize" in test.name, test.location[:2]))  # nothing runs behind finalize
         tests = [test.nodeid for test in others if test.nodeid not in {*failures, *ended}]
         inside = {INSIDE: str(file), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins take a second
         python = [sys.executable, "-m", "mpi4py", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-        command, limit = [mpiexec.find(), "-n", str(ranks), *python], 100 + 20 * len(tests)
+        command, limit = [mpiexec.find(), "-n", str(ranks), *python], 100 + 10 * len(tests)
         try:
             done = mpiexec.run(command, mpiexec.environment() | inside, item.config.rootpath, limit)
             failure = f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}" if done.returncode else ""
