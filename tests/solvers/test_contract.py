@@ -16,7 +16,10 @@ from tests.solvers.single_generation import FunctionLoop
 DIMENSION = 24
 TABLE = build_table(1 << 16)
 OPTIONS = {
-    "openai_es": {"population": 20, "sigma": 0.1, "weight_decay": 0.0, "optimizer": {"learning_rate": 0.05}},
+    "openai_es": {
+        **{"population": 20, "sigma": 0.1, "sigma_decay": 0.999, "learning_rate_decay": 0.999},
+        **{"weight_decay": 0.0, "optimizer": {"learning_rate": 0.05}},
+    },
     "pepg": {"population": 20, "learning_rate": 0.05, "weight_decay": 0.01},
     "pepg elites": {
         "population": 20,
@@ -134,7 +137,8 @@ def test_goes_on_from_its_state_to_the_same_bits(case):
     assert any(failed)
     loop.value = lambda x: half_fail(x) - 100  # so that the best of the past is not beaten at once
     loop.run_generation()
-    saved = {name: np.array(value) for name, value in solver.state().items()}
+    state = solver.state()
+    saved = {name: np.array(value) for name, value in state.items()}
     assert all(value.dtype != object for value in saved.values())
     again = make(case)
     again.restore(saved)
@@ -145,6 +149,7 @@ def test_goes_on_from_its_state_to_the_same_bits(case):
         assert np.array_equal(one.returns, other.returns, equal_nan=True)
         assert same(solver, again) and solver.report() == again.report()
     assert solver.generation == again.generation == 23
+    assert all(have_same_bits(state[name], value) for name, value in saved.items())  # a run writes it meanwhile
 
 
 def test_the_split_of_the_coordinates_changes_no_bit(case):

@@ -27,13 +27,6 @@ def test_moments_agree_with_a_float64_reference(linear, square):
     np.testing.assert_allclose(sums, expected, rtol=1e-5, atol=2e-5)
 
 
-def test_moments_of_two_rows_by_hand():
-    table = np.array([1, 2, 3, 4], np.float32)
-    weights = Weights(np.array([[1, -2]], np.float32), np.array([[0.5, 1]], np.float32))
-    expected = [[1 - 4, 2 - 6, 3 - 8], [0.5 + 4, 2 + 9, 4.5 + 16]]  # rows (1, 2, 3) and (2, 3, 4)
-    np.testing.assert_array_equal(moments(table, [0, 1], weights, 0, 3), expected)
-
-
 @settings(deadline=None, max_examples=60)
 @given(
     cuts=st.lists(st.integers(0, 700), max_size=6),

@@ -38,22 +38,6 @@ def test_one_generation_by_hand():
     assert solver.generation == 1
 
 
-def test_members_of_a_pair_mirror_each_other_around_the_mean():
-    solver = started([1, 2], population=2, sigma=0.5)
-    solver.table = np.array([9, 4, -6], np.float32)
-    plus, minus = np.empty((2, 2), np.float32)
-    solver.write(solver.ask(), [1], 0, plus)
-    solver.write(solver.ask(), [1], 1, minus)
-    np.testing.assert_array_equal(plus, [3, -1])
-    np.testing.assert_array_equal(minus, [-1, 5])
-
-
-def test_an_equal_generation_moves_nothing_without_weight_decay():
-    solver = started([3, 4], population=4, weight_decay=0)
-    generation(solver, np.ones(4, np.float32), [0, 2], [7, 7, 7, 7])
-    np.testing.assert_array_equal(solver.mean, [3, 4])
-
-
 @pytest.mark.parametrize(("limit", "expected"), [(0.0, 0.125), (0.3, 0.3), (0.7, 0.7), (5.0, 1.0)])
 def test_sigma_and_learning_rate_decay_down_to_their_limits_and_never_rise(limit, expected):
     rule = AdamOptions(learning_rate=1.0)
@@ -72,45 +56,6 @@ def test_sigma_and_learning_rate_decay_down_to_their_limits_and_never_rise(limit
     assert solver.sigma == pytest.approx(expected)
     assert solver.learning_rate == pytest.approx(expected)
     assert solver.ask().scale[0] == np.float32(expected)
-
-
-def test_the_decayed_learning_rate_is_the_one_that_steps():
-    rule = PLAIN.model_copy(update={"learning_rate": 1.0})
-    solver = started([0.0], population=2, weight_decay=0, learning_rate_decay=0.25, optimizer=rule)
-    positions = [0.0]
-    for _ in range(3):
-        generation(solver, np.ones(1, np.float32), [0], [1, 0])
-        positions.append(float(solver.mean[0]))
-    np.testing.assert_allclose(np.diff(positions), 0.5 * np.array([1, 0.25, 0.0625]), rtol=1e-6)
-
-
-@pytest.mark.parametrize("optimizer", [AdamOptions(), SGDOptions()])
-def test_a_restored_solver_goes_on_with_the_same_bits(optimizer):
-    table = np.random.default_rng(2).standard_normal(200).astype(np.float32)
-    options = {"population": 8, "sigma_decay": 0.9, "learning_rate_decay": 0.8, "optimizer": optimizer}
-    solver, other = started(np.ones(20), **options), started(np.zeros(20), **options)
-    returns = np.random.default_rng(3).standard_normal((6, 8))
-    for row in returns[:3]:
-        generation(solver, table, [0, 5, 90, 180], row)
-    other.restore({name: np.copy(value) for name, value in solver.state().items()})
-    for row in returns[3:]:
-        generation(solver, table, [3, 50, 9, 120], row)
-        generation(other, table, [3, 50, 9, 120], row)
-    assert solver.state().keys() == other.state().keys()
-    for name, value in solver.state().items():
-        assert np.asarray(value).tobytes() == np.asarray(other.state()[name]).tobytes(), name
-
-
-def test_the_solver_climbs_a_hill():
-    table = np.random.default_rng(4).standard_normal(10_000).astype(np.float32)
-    random, goal = np.random.default_rng(5), np.full(10, 0.5)
-    solver = started(np.zeros(10), population=32, sigma=0.05, weight_decay=0, optimizer=AdamOptions(learning_rate=0.05))
-    for _ in range(100):
-        indices = random.integers(0, 9_990, 16)
-        noise = np.repeat([table[i : i + 10] for i in indices], 2, axis=0) * np.tile([1, -1], 16)[:, None]
-        members = solver.mean + solver.sigma * noise
-        generation(solver, table, indices, -np.sum((members - goal) ** 2, axis=1))
-    assert np.linalg.norm(solver.mean - goal) < 0.1  # it began at 1.58
 
 
 @pytest.mark.parametrize(("dimension", "sigma", "rate", "decay"), [(20_000, 0.1, 0.03, 0), (20_001, 0.02, 0.01, 0.005)])

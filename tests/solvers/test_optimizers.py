@@ -17,14 +17,6 @@ def test_the_first_step_of_adam_has_the_size_of_the_learning_rate():
     assert step.dtype == np.float32
 
 
-def test_two_steps_of_adam_by_hand():
-    # beta1 = .5, beta2 = .75, gradients 2 and 4:
-    # m = 1, then 2.5; v = 1, then 4.75; corrected: 2 / 2, then (10/3) / sqrt(4.75 / .4375)
-    rule = make_optimizer(AdamOptions(beta1=0.5, beta2=0.75), 1)
-    steps = [rule.step(np.array([gradient], np.float32), 0.1)[0] for gradient in (2, 4)]
-    np.testing.assert_allclose(steps, [0.1, 0.1 * (2.5 / 0.75) / np.sqrt(4.75 / 0.4375)], rtol=1e-7, atol=1e-8)
-
-
 @pytest.mark.parametrize("options", [AdamOptions(), AdamOptions(beta1=0.5, beta2=0.9, epsilon=0.01)])
 def test_adam_follows_the_published_algorithm_in_float64(options):
     first = second = np.zeros(3)
@@ -42,10 +34,6 @@ def test_sgd_steps_by_hand():
     rule = make_optimizer(SGDOptions(momentum=0.5), 1)
     steps = [rule.step(np.array([gradient], np.float32), 0.1)[0] for gradient in (2, 3, 2)]
     np.testing.assert_allclose(steps, [0.1, 0.2, 0.2], rtol=1e-6)
-
-
-def test_sgd_without_momentum_follows_the_gradient():
-    np.testing.assert_allclose(steps_of(SGDOptions(momentum=0), 0.1), 0.1 * GRADIENTS, rtol=1e-6)
 
 
 @pytest.mark.parametrize("options", [AdamOptions(), SGDOptions(), ClipUpOptions()])

@@ -56,13 +56,6 @@ def test_the_mean_of_the_best_finished_run_is_kept(restarts, monkeypatch):
     np.testing.assert_allclose(means[2], ended[0], rtol=1e-6)
 
 
-def test_the_mean_is_reported_not_the_best_sample():
-    solver, loop = begin(sphere)
-    for _ in range(5):
-        loop.run_generation()
-    np.testing.assert_allclose(solver.mean, solver.strategy.mean, rtol=1e-6)
-
-
 @pytest.mark.parametrize("covariance", ["full", "vd", "vkd"])
 def test_the_sigma_that_is_reported_is_of_the_size_of_the_members_noise(covariance):
     solver, loop = begin(sphere, covariance=covariance)
