@@ -172,9 +172,9 @@ def calling_lines(*parts):
     return tuple(lines)
 
 
-def first_of_each(things):
-    """The numbers, from 1, of those that are not among the ones before them."""
-    return [number for number, thing in enumerate(things, 1) if thing not in things[: number - 1]]
+def first_of_each(things, times=1):
+    """The numbers, from 1, of those that are among the ones before them less often than so many times."""
+    return [number for number, thing in enumerate(things, 1) if things[: number - 1].count(thing) < times]
 
 
 def run_on_terminal(folder, *arguments, mode=0):

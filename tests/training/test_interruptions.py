@@ -9,6 +9,7 @@ from mpies.runs.directory import open_run
 from mpies.runs.formats import ledger
 from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.training.trainer import make_trainer
+from tests.support import calling_lines, first_of_each
 
 CONFIGS = {
     "plain": {"solver": {"population": 8, "sigma": 0.2}},
@@ -36,10 +37,11 @@ class InterruptedSerial(Serial):
 
     def __init__(self, *numbers, error=RankLost):
         super().__init__()
-        self.numbers, self.error, self.count = numbers, error, 0
+        self.numbers, self.error, self.count, self.places = numbers, error, 0, []
 
     def _interrupt(self):
         self.count += 1
+        self.places.append(calling_lines("mpies/training/"))
         if self.count in self.numbers:
             raise self.error("interrupted")
 
@@ -79,7 +81,7 @@ def train(name, folder, comm):
         play(queues, *rest)
 
     trainer.task.player.play = count_and_play
-    comm.count = 0  # what is collective before is for the process to survive, not for the trainer
+    comm.count, comm.places = 0, []  # what is collective before is for the process to survive, not for the trainer
     try:
         assert trainer.train() == "generations"
     finally:
@@ -90,11 +92,11 @@ def train(name, folder, comm):
 
 @pytest.fixture(scope="module", params=CONFIGS)
 def undisturbed(request, tmp_path_factory):
-    """Name of a config, digests of its run, rollouts that it plays, and how many collective operations it takes."""
+    """Name of a config, digests of its run, rollouts that it plays, and the places of its collective operations."""
     comm = InterruptedSerial()
     run, played, shown = train(request.param, tmp_path_factory.mktemp("undisturbed") / "run", comm)
     assert shown == [1, 2, 3, 4] and comm.count > 20
-    return request.param, read_digests(run), played, comm.count
+    return request.param, read_digests(run), played, comm.places
 
 
 def assert_complete(run, digests):
@@ -104,8 +106,8 @@ def assert_complete(run, digests):
 
 
 def test_a_rank_that_is_lost_anywhere_costs_no_rollout_and_changes_no_bit(undisturbed, tmp_path):
-    name, digests, expected, operations = undisturbed
-    for at in range(1, operations + 1, 1 if name in ("overlap", "batches") else 3):  # those have what the others have
+    name, digests, expected, places = undisturbed
+    for at in first_of_each(places, times=2 if name in ("overlap", "batches") else 1):  # those have what others have
         run, played, shown = train(name, tmp_path / f"run-{at}", InterruptedSerial(at))
         assert_complete(run, digests)
         assert played == expected, f"operation {at}"
@@ -125,17 +127,17 @@ def test_the_log_says_who_was_lost(lost, what, tmp_path, caplog):
 
 @pytest.mark.parametrize("undisturbed", ["batches"], indirect=True)
 def test_what_was_played_survives_several_losses_in_a_row(undisturbed, tmp_path):
-    name, digests, expected, operations = undisturbed
-    for at in range(1, operations + 1, 2):
-        more = ([at + 2], [at + 3, at + 4], [at + 5, at + 11])[at // 2 % 3]
+    name, digests, expected, places = undisturbed
+    for at in range(1, len(places) + 1, 3):
+        more = ([at + 2], [at + 3, at + 4], [at + 5, at + 11])[at // 3 % 3]
         run, played, _ = train(name, tmp_path / f"run-{at}", InterruptedSerial(at, *more))
         assert_complete(run, digests)
         assert played == expected, f"operations {at}, {more}"
 
 
 def test_a_process_that_dies_anywhere_is_resumed_with_the_same_bits(undisturbed, tmp_path):
-    name, digests, expected, operations = undisturbed
-    for at in range(1, operations + 1, 3):
+    name, digests, expected, places = undisturbed
+    for at in first_of_each(places):
         folder = tmp_path / f"run-{at}"
         with pytest.raises(Death):
             train(name, folder, InterruptedSerial(at, error=Death))

@@ -129,19 +129,6 @@ def test_a_run_begins_with_the_statistics_of_the_policy_that_it_begins_with():
     assert other.solver.mean.tobytes() == one.solver.mean.tobytes() and other.clock.generation == 0
 
 
-def test_an_early_spec_was_fixed_before_the_newest_results():
-    learner = started(overlap=1)
-    assert learner.early.ready is None
-    fixed = learner.ask_early()  # of generation 2, while generation 1 is played
-    before = fixed.proposal.mean.copy()
-    learner.tell(learner.ask(), make_population(), np.ones((1, learner.solver.dimension), np.float32), 1.0)
-    assert learner.early.ready is fixed
-    assert fixed.proposal.mean.tobytes() == before.tobytes() != learner.solver.mean.tobytes()
-    learner.ask_early()
-    learner.tell(fixed, make_population(), np.ones((1, learner.solver.dimension), np.float32), 1.0)
-    assert not np.array_equal(learner.early.ready.proposal.mean, before)
-
-
 @pytest.mark.parametrize("overlap", [0, 1])
 def test_a_loaded_learner_goes_on_with_the_same_bits(overlap):
     one, other = started(overlap=overlap), make_learner(overlap=overlap)

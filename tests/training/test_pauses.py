@@ -16,9 +16,9 @@ from mpies.launch.ranks.launcher import find_version
 from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.support import ranks_of, wait_for
 
-PAUSE = 4.0  # seconds
+PAUSE = 3.0  # seconds
 CONFIG = """
-environment: {id: CartPole-v1, max_steps: 50, episode_timeout: 3}
+environment: {id: CartPole-v1, max_steps: 50, episode_timeout: 2}
 policy: {hidden: [16]}
 solver: {population: 32, sigma: 0.1}
 noise: {size: 100000}
@@ -28,12 +28,12 @@ stop: {generations: 120}
 
 
 SLOW = """
-environment: {id: "tests.envs.faulty:Dawdling", max_steps: 5, episode_timeout: 3}
+environment: {id: "tests.envs.faulty:Dawdling", max_steps: 5, episode_timeout: 2}
 policy: {hidden: [4]}
 solver: {population: 4}
 noise: {size: 20000}
 evaluation: {every: 0, episodes: 2}
-stop: {generations: 8}
+stop: {generations: 5}
 """
 
 
@@ -86,7 +86,7 @@ def test_without_a_pause_sigcont_adds_nothing():
     before = signal.getsignal(signal.SIGCONT)
     stopwatch.start()
     try:
-        time.sleep(1.2)
+        time.sleep(0.6)
         os.kill(os.getpid(), signal.SIGCONT)
         assert stopwatch.paused < INTERVAL
     finally:
@@ -102,7 +102,7 @@ def test_time_between_two_starts_is_no_pause():
             os.kill(os.getpid(), signal.SIGCONT)
         finally:
             stopwatch.stop()
-        time.sleep(1)
+        time.sleep(0.6)
     assert stopwatch.paused < INTERVAL
 
 
@@ -145,11 +145,11 @@ def test_a_pause_in_a_call_that_goes_on_for_long_is_found():
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", WAITING], **pipes) as process:
         assert process.stdout.readline() == "ready\n"
-        time.sleep(1)
+        time.sleep(0.6)
         process.send_signal(signal.SIGSTOP)
         time.sleep(PAUSE)
         process.send_signal(signal.SIGCONT)
-        time.sleep(2)
+        time.sleep(1)
         assert process.poll() is None
         paused = float(process.communicate("x")[0])
     assert PAUSE - 2 * INTERVAL <= paused <= PAUSE + 2

@@ -32,7 +32,7 @@ class Copies(Smooth):
         return super().step(action.copy())
 """
 
-# Trained on 0 (one rank without MPI) and 3 ranks.
+# Trained on 0 (one rank without MPI) and 3 ranks.  Each has a way through the program that no other one has.
 TASKS = {
     "cartpole-envpool": """
 environment: {id: CartPole-v1, backend: envpool, max_steps: 100}
@@ -41,17 +41,8 @@ solver: {population: 30, sigma: 0.2, timesteps_per_batch: 1500}
 """,
     "cartpole-gymnasium": """
 environment: {id: CartPole-v1, backend: gymnasium, max_steps: 40, seeds: generation}
-policy: {hidden: [8], statistics_fraction: 0.5}
-solver: {population: 14, sigma: 0.2, episodes: 3}
-""",
-    "lander-envpool": """
-environment: {id: LunarLander-v3, backend: envpool, max_steps: 120}
-solver: {population: 20, sigma: 0.1}
-""",
-    "lander-gymnasium": """
-environment: {id: LunarLander-v3, backend: gymnasium, max_steps: 60}
-policy: {hidden: [16], activation: relu}
-solver: {population: 12, sigma: 0.1, optimizer: {kind: sgd}}
+policy: {hidden: [8], activation: relu, statistics_fraction: 0.5}
+solver: {population: 14, sigma: 0.2, episodes: 3, optimizer: {kind: sgd}}
 """,
     "low-rank": """
 environment: {id: CartPole-v1, max_steps: 60}
@@ -65,14 +56,10 @@ environment: {id: CartPole-v1, max_steps: 100, adaptive: {start: 30, ratio: 1.3}
 policy: {hidden: [8]}
 solver: {population: 24, sigma: 0.2, timesteps_per_batch: 900}
 """,
-    "rastrigin": """
-environment: {id: "function:rastrigin", dimension: 1001, shift: 1}
-solver: {population: 26, sigma: 0.1, sigma_decay: 0.99}
-""",
 }
 FUNCTION = 'environment: {id: "function:rosenbrock", dimension: 203, shift: 1}\nsolver: {kind: "%s", %s}\n'
 KINDS = {
-    "openai_es": "population: 20, sigma: 0.1",
+    "openai_es": "population: 26, sigma: 0.1, sigma_decay: 0.99",
     "pepg": "population: 20, average_baseline: false",
     "pgpe": "population: 20, interactions: 50",
     "ars": "population: 20, top: 6",
@@ -89,7 +76,7 @@ SMALL = "\npolicy: {hidden: [8]}\nsolver: {population: 12, sigma: 0.1}\n"
 OTHERS = {
     "candidates": "environment: {id: CartPole-v1, max_steps: 60}" + POLICY % "cma_es",
     "novelty": "environment: {id: Hopper-v5, max_steps: 20, behaviour: [x_position]}" + POLICY % "novelty_es",
-    "documented": RECIPE,
+    "documented": RECIPE.replace("generations: 60", "generations: 20"),
     "adaptive": """
 environment: {id: CartPole-v1, adaptive: {start: 10, threshold: 0.5, ratio: 1.5}, reward_shift: 0.25, hide: [1]}
 policy: {hidden: []}
@@ -102,20 +89,16 @@ solver: {kind: pgpe, population: 20, interactions: 700, sigma: 0.1}
 """,
     "parts": 'environment: {id: "tests.envs.rover:Rover", kwargs: {actions: mixed}, max_steps: 20}' + SMALL,
     "one-hot": 'environment: {id: "gymnasium:Blackjack-v1", max_steps: 20}' + SMALL,
-    "pybullet": "environment: {id: InvertedPendulumBulletEnv-v0, max_steps: 30}" + SMALL,
-    "swing-up": "environment: {id: CartPoleSwingUp-v0, max_steps: 30}" + SMALL,
     "smooth": 'environment: {id: "smooth.py:Smooth"}' + SMALL,
     "copies": 'environment: {id: "smooth.py:Copies"}' + SMALL,
     "reused": 'environment: {id: "own.py:ReusesArrays"}' + SMALL,
 }
 CONFIGS = TASKS | {kind: FUNCTION % (kind, options) for kind, options in KINDS.items()} | OTHERS
-NEEDED = {"nevergrad:TBPSA": "nevergrad", "pybullet": "pybullet", "numbered": "envpool", "cartpole-envpool": "envpool"}
-NEEDED["lander-envpool"] = "envpool"
+NEEDED = {"nevergrad:TBPSA": "nevergrad", "numbered": "envpool", "cartpole-envpool": "envpool"}
 COMMON = "evaluation: {every: 2, episodes: 6}\ncheckpoint: {every: 2}\nstop: {generations: 6}\n"
-FIVE = ["cartpole-envpool", "lander-gymnasium", "low-rank", "overlap"]  # also trained on five ranks
-# Stopped on two ranks after three generations, and resumed on three.
-STOPPED = ["cartpole-envpool", "low-rank", "overlap", "rastrigin", "adaptive", "numbered"]
-STOPPED += ["cma_es", "deep_ga", "novelty_es", "cr_fm_nes"]
+# Stopped on five ranks after three generations, and resumed on three.
+STOPPED = ["cartpole-envpool", "cartpole-gymnasium", "low-rank", "overlap", "adaptive", "numbered"]
+STOPPED += ["openai_es", "cma_es", "deep_ga", "novelty_es", "cr_fm_nes"]
 COLUMNS = "digest", "return_mean", "steps", "eval_mean", "failures", "episodes"
 
 
@@ -138,15 +121,14 @@ def train_all(folder):
     shutil.copy(HOME / "tests" / "envs" / "misbehaving.py", folder / "own.py")
     names = [name for name in CONFIGS if importlib.util.find_spec(NEEDED.get(name, "mpies"))]
     for name in names:
-        text = CONFIGS[name] + (COMMON if name != "documented" else "evaluation: {every: 20}\n")
+        text = CONFIGS[name] + (COMMON if name != "documented" else "evaluation: {every: 10}\n")
         text += "noise: {size: 300000}\n" if "noise:" not in text else ""
         (folder / f"{name}.yaml").write_text(text)
     stopped = [(f"{name}.yaml", f"stopped/{name}") for name in STOPPED if name in names]
-    for ranks in (0, 2, 3, 5):
-        chosen = {0: CONFIGS, 3: CONFIGS, 5: FIVE}.get(ranks, ())
-        runs = [(f"{name}.yaml", f"{ranks}/{name}") for name in chosen if name in names]
-        runs += {2: [(*run, "stop.generations=3") for run in stopped], 3: stopped}.get(ranks, [])
-        train_many(folder, ranks, runs)
+    alone, together = ([(f"{name}.yaml", f"{ranks}/{name}") for name in names] for ranks in (0, 3))
+    train_many(folder, 0, alone)
+    train_many(folder, 5, [(*run, "stop.generations=3") for run in stopped])
+    train_many(folder, 3, together + stopped)
 
 
 def results_of(run):
@@ -159,22 +141,19 @@ def skip_if_absent(name):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_results_are_the_same_on_any_number_of_ranks(name, folder):
+def test_results_are_the_same_on_one_rank_and_on_three(name, folder):
     skip_if_absent(name)
     expected = results_of(folder / "0" / name)
-    assert len({digest for digest, *_ in expected}) == (60 if name == "documented" else 6)
-    others = [*folder.glob(f"[35]/{name}")]
-    assert len(others) >= (2 if name in FIVE else 1)
-    for run in others:
-        assert results_of(run) == expected, run
-        assert {row["ranks"] for row in read_metrics(run)} == {run.parent.name}
+    assert len({digest for digest, *_ in expected}) == (20 if name == "documented" else 6)
+    assert results_of(folder / "3" / name) == expected
+    assert {row["ranks"] for row in read_metrics(folder / "3" / name)} == {"3"}
 
 
 @pytest.mark.parametrize("name", STOPPED)
-def test_a_run_stopped_on_two_ranks_and_resumed_on_three_is_the_undisturbed_one(name, folder):
+def test_a_run_stopped_on_five_ranks_and_resumed_on_three_is_the_undisturbed_one(name, folder):
     skip_if_absent(name)
     assert read_digests(folder / "stopped" / name) == read_digests(folder / "0" / name)
-    assert [row["ranks"] for row in read_metrics(folder / "stopped" / name)] == ["2"] * 3 + ["3"] * 3
+    assert [row["ranks"] for row in read_metrics(folder / "stopped" / name)] == ["5"] * 3 + ["3"] * 3
 
 
 def test_every_solver_of_the_registry_is_tested():
@@ -187,7 +166,7 @@ def test_an_environment_may_keep_its_actions(folder):
 
 def test_the_example_of_the_documentation_trains(folder, monkeypatch):
     rows = read_metrics(folder / "0" / "documented")
-    assert float(rows[59]["eval_mean"]) > float(rows[19]["eval_mean"]) / 10 > -1e6
+    assert float(rows[19]["eval_mean"]) > 0.7 * float(rows[9]["eval_mean"]) > -1e6
     monkeypatch.chdir(folder)
     outcome = invoke("check", "documented.yaml", "solver.flor=0.1")
     assert outcome.code == 2 and "solver.flor is not a key; did you mean solver.floor?" in outcome.stderr
@@ -209,30 +188,8 @@ def test_generations_and_members_are_replayed(name, member, folder):
 
 
 def test_another_seed_gives_other_bits(folder):
-    train_many(folder, 0, [("rastrigin.yaml", "another-seed", "seed=2", "stop.generations=1")])
-    assert read_digests(folder / "another-seed") != read_digests(folder / "0" / "rastrigin")[:1]
-
-
-def test_verify_compares_the_digests_of_numbers_of_ranks(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    outcome = invoke("verify", "cartpole-gymnasium.yaml", "--ranks", "1,2", "--generations", 2)
-    assert outcome.code == 0, outcome.stdout + outcome.stderr
-    assert outcome.stdout.count("same") >= 2
-
-
-LEAKY = """
-import os
-from smooth import Smooth
-class Leaky(Smooth):
-    def step(self, action):
-        return super().step(action)[0], float(os.urandom(1)[0]), True, False, {}
-"""
-
-
-def test_verify_names_the_first_generation_that_differs(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    (folder / "leaky.py").write_text(LEAKY)
-    (folder / "leaky.yaml").write_text("environment: {id: 'leaky.py:Leaky'}\nnoise: {size: 600000}\n" + COMMON)
-    outcome = invoke("verify", "leaky.yaml", "--ranks", "1,2", "--generations", 2)
-    assert outcome.code == 1, outcome.stdout + outcome.stderr
-    assert "differs from generation 1" in outcome.stdout
+    outcome = invoke(
+        "train", folder / "openai_es.yaml", "--out", folder / "another-seed", "seed=2", "stop.generations=1"
+    )
+    assert outcome.code == 0, outcome.stderr
+    assert read_digests(folder / "another-seed") != read_digests(folder / "0" / "openai_es")[:1]

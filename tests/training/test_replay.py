@@ -65,7 +65,7 @@ def test_the_mean_of_every_generation_is_rebuilt_to_the_bit(name, runs, tmp_path
     run = runs[name]
     assert len(list_checkpoints(run)) == 11
     means = set()
-    for generation in range(11):
+    for generation in (0, 1, 7, 10):
         outcome = invoke("replay", run, "--generation", generation, "--out", tmp_path / "policy.h5")
         assert outcome.code == 0 and "the recorded one" in outcome.stdout, outcome.stderr
         rebuilt, _ = hdf5.read(tmp_path / "policy.h5")
@@ -73,9 +73,8 @@ def test_the_mean_of_every_generation_is_rebuilt_to_the_bit(name, runs, tmp_path
         assert rebuilt["parameters"].tobytes() == checkpoint["solver/mean"].tobytes()
         assert f"digest {attributes['digest'][:16]}" in outcome.stdout
         means.add(rebuilt["parameters"].tobytes())
-    assert len(means) == 11
-    final, _ = hdf5.read(run / "policy.h5")
-    assert final["normalization"].tobytes() == rebuilt["normalization"].tobytes()
+    assert len(means) == 4
+    assert hdf5.digest(rebuilt) == hdf5.digest(hdf5.read(run / "policy.h5")[0])  # as the run saved it
 
 
 def test_a_replay_needs_the_first_checkpoint_and_the_ledger_only(runs, tmp_path):
@@ -107,8 +106,6 @@ def test_what_is_not_on_record_is_refused_in_one_line(runs, tmp_path):
     with pytest.raises(RunError, match="generation 0 is not in its ledger, which has 1 to 10; give one of these"):
         load_member(run, 0, 0)
     assert_refused(invoke("play", run, "--member", "3,8"), "has no member 8; its members are 0 to 7")
-    assert_refused(invoke("play", run, "--member", "0,1"), "GENERATION,NUMBER")
-    assert_refused(invoke("play", run, "--member", "7"), "GENERATION,NUMBER")
     assert_refused(invoke("replay", tmp_path, "--generation", 1), "config.yaml: cannot be read", " a run?")
     copy = shutil.copytree(run, tmp_path / "run")
     content = bytearray((copy / "ledger.bin").read_bytes())
@@ -187,15 +184,6 @@ def test_a_replayed_policy_holds_its_statistics_and_a_run_begins_with_them(runs,
     assert [first[name].tobytes() for name in statistics] == [checkpoint[name].tobytes() for name in statistics]
 
 
-def test_a_replayed_policy_is_the_one_that_the_run_saved(runs, tmp_path):
-    """All arrays, and an evaluation plays them alike."""
-    for name in ("envpool", "overlap", "low_rank"):
-        saved = tmp_path / f"{name}.h5"
-        assert invoke("replay", runs[name], "--generation", 10, "--out", saved).code == 0
-        arrays, expected = hdf5.read(saved)[0], hdf5.read(runs[name] / "policy.h5")[0]
-        assert hdf5.digest(arrays) == hdf5.digest(expected)
-
-
 def test_a_replay_steps_forward_generation_by_generation(runs):
     for name, run in runs.items():
         replay = Replay(run)
@@ -209,9 +197,9 @@ def test_a_replay_steps_forward_generation_by_generation(runs):
 def test_the_constants_of_a_policy_are_kept_in_a_replayed_one(tmp_path, monkeypatch):
     config = """
 environment: {id: Pong-v5, backend: envpool, max_steps: 4}
-policy: {kind: conv, reference: 2, normalize_observations: false}
+policy: {kind: conv, convolutions: [[4, 8, 8]], hidden: [], reference: 2, normalize_observations: false}
 solver: {population: 2, sigma: 0.1}
-noise: {size: 2000000}
+noise: {size: 100000}
 evaluation: {every: 0, episodes: 1}
 stop: {generations: 1}
 """

@@ -10,11 +10,9 @@ from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.core.errors import ConfigError
 from mpies.core.streams import REFERENCE, stream
 from mpies.envs.gymnasium_env import GymnasiumEnv
-from mpies.runs.formats import hdf5
-from mpies.runs.formats.checkpoint import first_checkpoint
 from mpies.runs.formats.policy_file import PolicyFile
 from mpies.training.task import Task, draw_reference
-from tests.support import CARTPOLE, assert_refused, invoke, train
+from tests.support import CARTPOLE, assert_refused, invoke
 
 
 def make_task(**sections):
@@ -45,16 +43,6 @@ def test_an_own_solver_may_have_a_key_fitness_that_is_a_number(tmp_path):
     (tmp_path / "fit.py").write_text(FITNESS)
     task = make_task(solver={"kind": f"{tmp_path}/fit.py:Fit", "population": 16})
     assert not task.player.counts_signs
-
-
-def test_a_policy_of_another_run_is_where_a_run_begins(trained, tmp_path):
-    saved = hdf5.read(trained(CARTPOLE) / "best.h5")[0]
-    config = CARTPOLE.replace("hidden: [8]", f"hidden: [8], init_from: {trained(CARTPOLE)}")
-    first = first_checkpoint(train(tmp_path, config))[0]
-    assert first["solver/mean"].tobytes() == saved["parameters"].tobytes()
-    assert saved["normalizer/count"] > 0
-    for name in ("count", "total", "squares"):
-        assert first[f"normalizer/{name}"].tobytes() == saved[f"normalizer/{name}"].tobytes()
 
 
 @pytest.mark.parametrize(

@@ -312,17 +312,16 @@ def test_a_generation_whose_evaluation_is_abandoned_is_trained_again(tmp_path):
 
 
 @pytest.mark.parametrize("steps", ["1.35E+11", "damaged", ""])
-def test_a_run_whose_newest_row_has_other_numbers_goes_on(steps, run_mpies, write_config, tmp_path):
+def test_a_run_whose_newest_row_has_other_numbers_goes_on(steps, undisturbed, run_mpies, write_config, tmp_path):
     """As a spreadsheet writes large ones."""
-    config = write_config("{environment: {id: 'function:sphere', dimension: 4}, noise: {size: 10000}}")
-    assert run_mpies(0, "train", config, "--out", "run", "stop.generations=3").code == 0
+    shutil.copytree(undisturbed, tmp_path / "run")
     *lines, newest = (tmp_path / "run" / "metrics.csv").read_text().splitlines(keepends=True)
     cells = newest.split(",")
     cells[lines[0].split(",").index("steps")] = steps
     (tmp_path / "run" / "metrics.csv").write_text("".join([*lines, ",".join(cells)]))
-    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=5")
+    outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", "stop.generations=11")
     assert outcome.code == 0, outcome.stderr
-    assert "continuing from generation 3" in outcome.stderr
+    assert "continuing from generation 10" in outcome.stderr
 
 
 def test_a_signal_makes_no_evaluation_the_last_one_in_which_nothing_may_fail(tmp_path):
