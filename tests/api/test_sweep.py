@@ -85,7 +85,7 @@ def test_arguments_that_make_no_sense_are_refused(arguments, words, tmp_path):
 
 def test_numbers_may_be_numpys():
     vary = {"solver.sigma": {"uniform": [0.1, 0.2]}}
-    numbers = {"trials": 2, "draw_seed": 3, "seeds": 1, "ranks": 2, "ranks_per_run": 1}
+    numbers = {"trials": 2, "draw_seed": 3, "seeds": 1, "ranks": 1, "ranks_per_run": 1}
     halving = {"first": np.int64(1), "unit": "generations"}
     given = {name: np.int64(number) for name, number in numbers.items()}
     found = mpies.sweep(VALUES, vary, out="job", halving=halving, progress=False, **given)
@@ -105,7 +105,7 @@ def test_a_signal_to_a_job_of_its_own_goes_on_to_its_handler(number):
     thread = threading.Thread(target=send)
     try:
         thread.start()
-        found = mpies.sweep(values, VARY, seeds=1, out="job", ranks=2, progress=False)
+        found = mpies.sweep(values, VARY, seeds=1, out="job", ranks=1, progress=False)
     finally:
         thread.join()
         for one, handler in before.items():

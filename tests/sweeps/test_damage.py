@@ -1,7 +1,9 @@
 """Damage in one trial, or an error that passes, ends neither a sweep nor the trial."""
 
+import functools
 import os
 import pathlib
+import shutil
 
 import pytest
 
@@ -28,10 +30,23 @@ def sweep(tmp_path, text, *options):
     return invoke("sweep", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path / "out"), *options)
 
 
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory):
+    """Function of a text: the folder of that sweep, in its end; not to be changed."""
+
+    @functools.cache
+    def train(text):
+        folder = tmp_path_factory.mktemp("complete")
+        assert sweep(folder, text).code == 0
+        return folder
+
+    return train
+
+
 @pytest.mark.parametrize("text", [SWEEP, HALVING])
 @pytest.mark.parametrize("has_ledger", [True, False])
-def test_a_trial_whose_last_row_is_lost_is_made_whole_or_fails(text, has_ledger, tmp_path):
-    assert sweep(tmp_path, text).code == 0
+def test_a_trial_whose_last_row_is_lost_is_made_whole_or_fails(text, has_ledger, complete, tmp_path):
+    shutil.copytree(complete(text), tmp_path, dirs_exist_ok=True)
     trial = tmp_path / "out" / "sigma=0.2_seed=1"
     before = (trial / "metrics.csv").read_text()
     (trial / "metrics.csv").write_text("".join(before.splitlines(keepends=True)[:-1]))
@@ -44,8 +59,8 @@ def test_a_trial_whose_last_row_is_lost_is_made_whole_or_fails(text, has_ledger,
 
 
 @pytest.mark.parametrize("text", [SWEEP, HALVING])
-def test_a_trial_that_cannot_be_read_fails_alone_and_in_one_line(text, tmp_path):
-    assert sweep(tmp_path, text).code == 0
+def test_a_trial_that_cannot_be_read_fails_alone_and_in_one_line(text, complete, tmp_path):
+    shutil.copytree(complete(text), tmp_path, dirs_exist_ok=True)
     table = tmp_path / "out" / "sigma=0.2_seed=1" / "metrics.csv"
     table.unlink()
     table.mkdir()

@@ -87,14 +87,14 @@ def assert_complete(folder, name, seed):
     assert read_digests(folder / "out" / name) == read_digests(alone)
 
 
-@pytest.mark.parametrize("ranks_per_run", [2, 4])
-def test_a_users_solver_that_raises_on_one_rank_ends_its_trial_alone(ranks_per_run, run_mpies, folder):
+@pytest.mark.parametrize(("ranks_per_run", "seeds"), [(2, 2), (4, 1)])
+def test_a_users_solver_that_raises_on_one_rank_ends_its_trial_alone(ranks_per_run, seeds, run_mpies, folder):
     """`write` raises on the second rank in the midst of a generation, `update` and NaN are rank 0's."""
-    arguments = ["solver.fault=write,none,update,nan", "--seeds", "2", "--ranks-per-run", ranks_per_run, "--out", "out"]
-    outcome = run_mpies(4, "sweep", "config.yaml", *arguments)
+    options = ["--seeds", seeds, "--ranks-per-run", ranks_per_run, "--out", "out"]
+    outcome = run_mpies(4, "sweep", "config.yaml", "solver.fault=write,none,update,nan", *options)
     assert outcome.code == 1, outcome.stderr
     found = read_states(folder, "solver.fault")
-    for seed in ("1", "2"):
+    for seed in map(str, range(1, seeds + 1)):
         assert found["none", seed] == ("finished", "generations")
         for fault, words in {
             "write": "write raised RuntimeError: no such member (mine.py, line ",
@@ -105,7 +105,8 @@ def test_a_users_solver_that_raises_on_one_rank_ends_its_trial_alone(ranks_per_r
             assert state == "failed" and words in reason, reason
         made = read_metrics(folder / "out" / f"fault=update_seed={seed}")
         assert made == []  # it fails on a small problem, before the first generation
-    assert "2 of 8 trials finished, 6 failed" in outcome.stdout and "Traceback" not in outcome.stderr
+    ended = f"{seeds} of {4 * seeds} trials finished, {3 * seeds} failed"
+    assert ended in outcome.stdout and "Traceback" not in outcome.stderr
     details = (folder / "out" / "failures" / "fault=write_seed=1.txt").read_text()
     assert "Traceback" in details and "of the group on" in details
     assert_complete(folder, "fault=none_seed=1", 1)

@@ -216,6 +216,6 @@ def test_a_trial_whose_job_has_just_died_on_another_host_is_told_from_one_that_i
         lock.release()
     assert outcome.code == 0 and "1 trained by other jobs" in outcome.stdout, outcome.stdout
     owner = {"job": "lost", "token": "t", "host": "elsewhere", "boot": "b", "namespace": "n", "pid": 7, "start": 1}
-    (run / "writer.json").write_text(json.dumps({**owner, "beat": time.time() - STALE + 5.0}))
+    (run / "writer.json").write_text(json.dumps({**owner, "beat": time.time() - STALE + 2.5}))
     outcome = run_mpies(0, "sweep", config, "solver.sigma=0.1", "--out", "out")
     assert outcome.code == 0 and "1 of 1 trials finished" in outcome.stdout, outcome.stdout
