@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from tests.support import CARTPOLE, HOME, assert_refused
+from tests.support import CARTPOLE, HOME, assert_refused, invoke
 
 
 def test_check_prints_a_valid_config_and_what_it_costs(run_mpies, write_config):
@@ -63,6 +63,6 @@ def test_the_schema_takes_the_configs_that_mpies_takes(run_mpies):
 
 @pytest.mark.parametrize("text", ["", "- a list", "a: [", "enviroment: {id: CartPole-v1}"])
 @pytest.mark.parametrize("command", ["check", "train", "verify"])
-def test_a_bad_file_is_refused_by_every_command(command, text, run_mpies, write_config):
+def test_a_bad_file_is_refused_by_every_command(command, text, write_config):
     config = write_config(text)
-    assert_refused(run_mpies(0, command, config), str(config))
+    assert_refused(invoke(command, config), str(config))

@@ -121,19 +121,6 @@ def test_a_section_given_as_a_word_is_the_section_of_that_kind(write_config):
     assert short == long and short.noise.rank == 1 and short.noise.size == 25_000_000
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("1e-3", 0.001), ("1.0e-3", 0.001), ("2", 2.0), ("+.5", 0.5), ("1E2", 100.0)]
-)
-def test_numbers_may_be_written_as_people_write_them(text, value, write_config):
-    assert load_config(write_config(CARTPOLE + f"solver: {{sigma: {text}}}")).solver.sigma == value
-
-
-@pytest.mark.parametrize("text", ["25e6", "25_000_000", "25000000", "2.5e7"])
-def test_whole_numbers_may_have_an_exponent_or_underscores(text, write_config):
-    size = load_config(write_config(CARTPOLE + f"noise: {{size: {text}}}")).noise.size
-    assert size == 25_000_000 and isinstance(size, int)
-
-
 def test_a_section_that_names_no_kind_is_of_the_default_kind(write_config):
     config = load_config(write_config(CARTPOLE + "solver: {optimizer: {beta1: 0.5}}\nnoise: {size: 100}"))
     assert (config.solver.kind, config.solver.optimizer.kind, config.noise.kind) == ("openai_es", "adam", "full")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from mpies.envs import base
 from mpies.envs.base import Discrete, EpisodeBatch, VectorEnv
 
 
@@ -25,10 +26,7 @@ class Episode:
 
 def draw_actions(env: VectorEnv, seed: int, steps: int) -> npt.NDArray:
     """Random actions (steps,) int32 or (steps, a) float32."""
-    random, action = np.random.default_rng(seed), env.interface.action
-    if isinstance(action, Discrete):
-        return random.integers(0, action.count, steps).astype(np.int32)
-    return random.uniform(action.low, action.high, (steps, len(action.low))).astype(np.float32)
+    return base.draw_actions(env.interface.action, steps, np.random.default_rng(seed))
 
 
 def repeat_action(env: VectorEnv, value: float, steps: int) -> npt.NDArray:

@@ -10,7 +10,7 @@ from mpies.comm.serial import Serial
 from mpies.config.environment import EnvironmentSection
 from mpies.config.loading import validate_config
 from mpies.envs import EnvironmentProblem, change_task, make_env
-from mpies.envs.custom_env import find, is_custom
+from mpies.envs.custom_env import is_custom
 from mpies.runs.formats.metrics import read_metrics
 from mpies.training.task import build_task, make_task_env
 from tests.envs.episodes import play
@@ -101,24 +101,16 @@ def test_a_function_of_the_user_is_maximised_and_its_exceptions_are_reported(tmp
         (None, "nowhere.to_be:found", "nowhere.to_be cannot be imported (ModuleNotFoundError"),
     ],
 )
-def test_mistakes_in_a_users_file_are_reported_in_one_line(text, name, message, here):
+def test_mistakes_in_a_users_file_are_one_line_and_the_mended_file_is_read_again(text, name, message, here):
     if text is not None:
         (here / "own.py").write_text(text)
     with pytest.raises(EnvironmentProblem) as caught:
         make_env(name)
     line = str(caught.value)
     assert name.removeprefix("gymnasium:") in line and message in line and "\n" not in line
-
-
-@pytest.mark.parametrize(
-    ("text", "message"), [("1 +", "SyntaxError"), ("Other = 3", "has no Thing"), ("Thing = 3", "but is 3")]
-)
-def test_a_file_that_failed_is_imported_again_once_it_is_mended(text, message, here):
-    (here / "own.py").write_text(text)
-    with pytest.raises(EnvironmentProblem, match=message):
-        make_env("own.py:Thing")
-    (here / "own.py").write_text("from mpies.envs.lqr import LQR as Thing")
-    assert make_env("own.py:Thing").interface.observation_size == 3
+    if any(words in message for words in ("own.py in", "imported", "has no Thing", "but is 3")):  # no module is left
+        (here / "own.py").write_text("from mpies.envs.lqr import LQR as Thing")  # as one mends it beside a notebook
+        assert make_env("own.py:Thing").interface.observation_size == 3
 
 
 @pytest.mark.parametrize("environment_id", ["nearby_world:Nearby", "nearby_world:Nearby-v0"])
@@ -230,29 +222,11 @@ class Worn(gymnasium.Env):
 """
 
 
-@pytest.mark.parametrize(("rebuild", "rewards"), [(None, [1, 1, 1]), (True, [1, 1, 1]), (False, [2, 3, 4])])
-def test_an_environment_that_carries_history_is_rebuilt_for_each_episode(rebuild, rewards, tmp_path):
-    (tmp_path / "worn.py").write_text(WORN)
-    env = make_env(f"{tmp_path}/worn.py:Worn", rebuild=rebuild)
-    play(env, [3])
-    assert [play(env, [seed])[0].rewards[0] for seed in range(3)] == rewards
-
-
 def test_a_run_replaces_an_object_after_a_thousand_episodes(tmp_path):
     (tmp_path / "worn.py").write_text(WORN)
     env = make_task_env(EnvironmentSection(id=f"{tmp_path}/worn.py:Worn", rebuild="never"))
     rewards = [play(env, [3])[0].rewards[0] for _ in range(1002)]
     assert rewards[997:] == [998, 999, 1000, 1, 2]
-
-
-def test_a_file_that_lacks_the_name_is_read_again(here):
-    """As in a notebook, where the file is mended after the error."""
-    file = here / "late.py"
-    file.write_text("def other(x):\n    return 0.0\n")
-    with pytest.raises(EnvironmentProblem, match=r"late.py has no bowl; it has other"):
-        find("late.py:bowl")
-    file.write_text(FUNCTION)
-    assert find("late.py:bowl")(np.ones(2)) == -2
 
 
 def test_a_class_may_step_batches_itself(here):

@@ -2,7 +2,6 @@
 
 import sys
 
-import gymnasium
 import numpy as np
 import pytest
 
@@ -42,18 +41,6 @@ def test_an_unknown_id_is_refused_with_the_key_and_what_it_may_be():
     assert "; name a known id, my_package:ID to import what registers it, or path/to/file.py:name" in str(error.value)
     with pytest.raises(EnvironmentProblem, match=r"did you mean .*CartPole-v1"):
         make("CartPol-v1")
-
-
-def fail_to_build():
-    raise RuntimeError("no screen\nfound")
-
-
-gymnasium.register("Unbuildable-v0", fail_to_build)
-
-
-def test_an_environment_that_cannot_be_built_is_refused_in_one_line():
-    with pytest.raises(EnvironmentProblem, match="Unbuildable-v0 cannot be built: RuntimeError: no screen found"):
-        make("Unbuildable-v0")
 
 
 @pytest.mark.parametrize("name", ["Pong-v5", "ALE/Pong-v5"])

@@ -10,10 +10,9 @@ from gymnasium import spaces
 from mpies.envs import EnvironmentProblem, change_task, make_env
 from mpies.envs.base import Binary, Composite, Continuous, Discrete, draw_actions
 from mpies.envs.spaces import action_maker, flatten_observation, interface_of, make_action
-from mpies.envs.trial import draw_action
-from tests.envs.episodes import Episode
+from tests.envs import episodes
+from tests.envs.episodes import play
 from tests.envs.rover import ACTIONS, OBSERVATION, Rover
-from tests.support import assert_refused, invoke
 
 FLOATS = spaces.Box(-1, 1, (2,), np.float32)
 ROVER = "tests.envs.rover:Rover"
@@ -136,40 +135,17 @@ def test_an_observation_of_another_form_is_named(change, message):
         flatten_observation(OBSERVATION, {name: value for name, value in WHOLE.items() if name != "gears"})
 
 
-def play_with_probe(env, seeds, steps=60):
-    """Episodes (seeds) of random actions."""
-    batch = env.open(seeds)
-    randoms = [np.random.default_rng(seed) for seed in seeds]
-    observations, rewards = [[row.copy()] for row in batch.observations], [[] for _ in seeds]
-    running = np.arange(len(seeds), dtype=np.int32)
-    for _ in range(steps):
-        actions = np.concatenate([draw_action(env.interface.action, randoms[place]) for place in running])
-        batch.send(running, actions)
-        rows, received, over = batch.receive()
-        for place, row, reward in zip(running, rows, received, strict=True):
-            observations[place].append(row.copy())
-            rewards[place].append(float(reward))
-        running = running[~over]
-        if not len(running):
-            break
-    assert not batch.failures, batch.failures
-    batch.close()
-    return [Episode(np.array(observations[n]), np.array(rewards[n]), n not in running) for n in range(len(seeds))]
-
-
 @pytest.mark.parametrize("actions", ACTIONS)
 def test_episodes_are_those_of_the_bare_environment(actions):
     env = make_env(ROVER, actions=actions)
     env.try_out()
-    for seed, episode in zip((3, 4), play_with_probe(env, [3, 4]), strict=True):
-        bare, random = Rover(actions), np.random.default_rng(seed)
+    for seed, episode in zip((3, 4), play(env, [3, 4]), strict=True):
+        bare, drawn = Rover(actions), episodes.draw_actions(env, seed, 60)
         observation, _ = bare.reset(seed=seed)
         for step in range(7):
             flat = np.asarray(spaces.flatten(OBSERVATION, observation), np.float32)
             assert np.array_equal(episode.observations[step], flat)
-            observation, reward, *_ = bare.step(
-                make_action(bare.action_space, draw_action(env.interface.action, random)[0])
-            )
+            observation, reward, *_ = bare.step(make_action(bare.action_space, drawn[step]))
             assert episode.rewards[step] == reward
         assert episode.is_over
 
@@ -181,13 +157,13 @@ def test_episodes_are_those_of_the_bare_environment(actions):
 def test_gymnasiums_own_environments_play(environment_id, size):
     env = make_env(f"gymnasium:{environment_id}", max_steps=30)
     env.try_out()
-    (episode,) = play_with_probe(env, [3])
-    bare, random = gymnasium.make(environment_id, max_episode_steps=30), np.random.default_rng(3)
+    (episode,) = play(env, [3])
+    bare, drawn = gymnasium.make(environment_id, max_episode_steps=30), episodes.draw_actions(env, 3, 60)
     observation, _ = bare.reset(seed=3)
     for step in range(len(episode.rewards)):
         flat = np.asarray(spaces.flatten(bare.observation_space, observation), np.float32)
         assert episode.observations[step].shape == (size,) and np.array_equal(episode.observations[step], flat)
-        observation, reward, *_ = bare.step(int(draw_action(env.interface.action, random)[0]))
+        observation, reward, *_ = bare.step(int(drawn[step]))
         assert episode.rewards[step] == reward
 
 
@@ -195,7 +171,7 @@ def test_parts_of_envpools_observations_that_are_numbers_are_one_hot():
     pytest.importorskip("envpool")
     env = make_env("Maze-v0")  # two places of 10 x 10, 100 walls, up to 100 steps, a mask of four actions
     assert env.backend == "envpool" and env.interface.observation_size == 4 * 10 + 100 + 101 + 4
-    (episode,) = play_with_probe(env, [3], steps=5)
+    (episode,) = play(env, [3], steps=5)
     places = episode.observations[:, :40].reshape(-1, 4, 10)
     assert (places.sum(axis=2) == 1).all() and set(np.unique(places)) == {0, 1}
     assert episode.observations[:6, 140:241].argmax(axis=1).tolist() == list(range(len(episode.observations)))
@@ -205,7 +181,7 @@ def test_numbers_of_the_vector_are_hidden_and_behaviour_is_measured():
     env = change_task(make_env(ROVER), ROVER, hide=[0, 3], action_repeat=2)
     assert env.interface.observation_size == interface_of("x", OBSERVATION, FLOATS).observation_size - 2
     assert env.measure_behaviour(["total"]) == 1
-    assert len(play_with_probe(env, [3])[0].rewards) == 4  # of 7 steps
+    assert len(play(env, [3])[0].rewards) == 4  # of 7 steps
 
 
 def test_spaces_of_gym_are_converted(tmp_path):
@@ -224,7 +200,7 @@ def test_spaces_of_gym_are_converted(tmp_path):
     )
     env = make_env(f"{tmp_path}/old.py:Old")
     env.try_out()
-    (episode,) = play_with_probe(env, [1])
+    (episode,) = play(env, [1])
     assert episode.observations.tolist() == [[0, 1, 0, 0, 1]] * 2
 
 
@@ -260,15 +236,3 @@ def test_commands_serve_an_environment_of_many_parts(run_mpies, write_config, tm
     assert evaluated.code == 0 and json.loads(evaluated.stdout)["failures"] == 0
     played = run_mpies(0, "play", "run", "--episodes", "1", "--video", "film.gif")
     assert played.code == 0 and (tmp_path / "film.gif").stat().st_size > 100, played.stderr
-
-
-def test_a_space_that_no_policy_serves_is_refused_in_one_line(tmp_path):
-    (tmp_path / "talk.py").write_text(
-        "import gymnasium\nfrom gymnasium import spaces\n"
-        "class Talk(gymnasium.Env):\n"
-        "    observation_space = spaces.Dict({'said': spaces.Text(9), 'n': spaces.Discrete(2)})\n"
-        "    action_space = spaces.Discrete(2)\n"
-    )
-    (tmp_path / "config.yaml").write_text(f"environment: {{id: '{tmp_path}/talk.py:Talk'}}\n")
-    outcome = invoke("check", tmp_path / "config.yaml")
-    assert_refused(outcome, "talk.py:Talk has observations of kind Text (observation['said']); needed: Box, Discrete")

@@ -5,7 +5,7 @@ from mpies import kernels
 from mpies.core.errors import ConfigError
 from mpies.envs.base import Interface
 from mpies.policies import POLICIES, make_policy
-from tests.policies.examples import BOX, IMAGE, WIDE, act, draw_members, draw_observations, torch_or_skip
+from tests.policies.examples import BOX, IMAGE, WIDE, act, draw_members, draw_observations
 
 
 def convolve(images, weights, size, stride):
@@ -46,30 +46,6 @@ def test_layers_are_those_of_a_float64_forward_pass(batch_normalization, build):
         x, reference = finish_layer(number, *(convolve(v, weights, size, stride) for v in (x, reference)))
     x, _ = finish_layer(2, *(v.reshape(len(v), -1) @ views[2 * per_layer] for v in (x, reference)))
     np.testing.assert_allclose(act(policy, stack, observations)[:, 0], x @ views[-2] + views[-1], atol=1e-5)
-
-
-def test_convolutions_are_those_of_pytorch(build):
-    torch = torch_or_skip()
-    policy = build("conv", action=WIDE, activation="tanh")
-    stack, observations = draw_members(policy, 1), draw_observations(policy, 6, 1)
-    views = [torch.from_numpy(view[0].copy()) for view in policy.views(stack)]
-    reference = torch.from_numpy(policy.constants["reference"].astype("f4")).reshape(-1, *IMAGE) / 255
-    x = torch.from_numpy(observations[:, 0]).reshape(-1, *IMAGE) / 255
-
-    def normalise(y, r, shift, scale):
-        axes = [axis for axis in range(r.ndim) if axis != 1]
-        form = [1, -1] + [1] * (r.ndim - 2)
-        mean, deviation = r.mean(axes).reshape(form), (r.var(axes, correction=0) + 1e-5).sqrt().reshape(form)
-        return [torch.tanh((v - mean) / deviation * scale.reshape(form) + shift.reshape(form)) for v in (y, r)]
-
-    for number, (size, stride, channels) in enumerate([(4, 2, 2), (2, 1, 3)]):
-        weights, shift, scale = views[3 * number : 3 * number + 3]
-        kernel = weights.T.reshape(-1, size, size, channels).permute(0, 3, 1, 2)
-        y, r = (torch.nn.functional.conv2d(v, kernel, stride=stride) for v in (x, reference))
-        x, reference = normalise(y, r, shift, scale)
-    x, reference = (v.permute(0, 2, 3, 1).flatten(1) @ views[6] for v in (x, reference))
-    x, _ = normalise(x, reference, views[7], views[8])
-    np.testing.assert_allclose(act(policy, stack, observations)[:, 0], (x @ views[9] + views[10]).numpy(), atol=1e-5)
 
 
 def test_the_reference_batch_is_computed_alike_however_it_is_split(build, monkeypatch):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mpies.policies import exported
-from tests.policies.examples import WIDE, act, draw_members, draw_observations, torch_or_skip
+from tests.policies.examples import WIDE, act, draw_members, draw_observations
 
 
 def sigmoid(x):
@@ -44,22 +44,6 @@ def test_units_follow_their_published_equations(kind, run, build):
     weights, recurrent, bias, *more, out, out_bias = (view[0].astype(np.float64) for view in policy.views(stack))
     expected = run(observations[:, 0].astype(np.float64), weights, recurrent, bias, more) @ out + out_bias
     np.testing.assert_allclose(act(policy, stack, observations)[:, 0], expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["lstm", "gru", "elman"])
-def test_units_are_those_of_pytorch(kind, build):
-    torch = torch_or_skip()
-    policy = build(kind, action=WIDE)
-    stack, observations = draw_members(policy, 1), draw_observations(policy, 30, 1)
-    weights, recurrent, bias, *more, out, out_bias = (torch.from_numpy(view[0].copy()) for view in policy.views(stack))
-    units = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "elman": torch.nn.RNN}[kind](6, 5)
-    with torch.no_grad():
-        units.weight_ih_l0[:], units.weight_hh_l0[:], units.bias_ih_l0[:] = weights.T, recurrent.T, bias
-        units.bias_hh_l0[:] = 0
-        if more:
-            units.bias_hh_l0[10:] = more[0]
-        expected = units(torch.from_numpy(observations))[0] @ out + out_bias
-    np.testing.assert_allclose(act(policy, stack, observations), expected.numpy(), atol=1e-5)
 
 
 def test_the_sigmoid_is_close_to_the_true_one():

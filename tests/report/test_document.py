@@ -143,8 +143,3 @@ def test_its_commands_can_be_copied(make_curves):
     commands = [shlex.split(html.unescape(found)) for found in re.findall(">(mpies [^<]+ --[^<]+)<", text)]
     assert ["mpies", "report", "runs/my run", "--video"] in commands
     assert ["mpies", "train", "repeat.yaml", "--ranks", "2", "--out", "my run"] in commands
-
-
-def test_what_is_no_run_is_refused_in_one_line(tmp_path, invoke):
-    ended = invoke("report", tmp_path)
-    assert ended.exit_code == 2 and "give the directory of a run" in ended.stderr and ended.stderr.count("\n") == 1

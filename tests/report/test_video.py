@@ -70,9 +70,7 @@ def test_several_episodes_follow_each_other_in_one_video(run, tmp_path):
     evaluated = {int(row["generation"]): row["eval_mean"] for row in read_metrics(run)}
     assert evaluated[generation] and len(returns) == 3
     assert len(imageio.v3.imread(tmp_path / "video.mp4")) == sum(returns) + 3
-    other = play_policy(run, 3, 5, tmp_path / "video.mp4")[1]
-    again = play_policy(run, 3, None, tmp_path / "video.mp4")[1]
-    assert again.tolist() == returns.tolist() and len(other) == 3
+    assert play_policy(run, 3, None, tmp_path / "video.gif")[1].tolist() == returns.tolist()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The order and completeness of what a RunWriter puts on disk, also where the disk refuses."""
 
 import csv
-import json
 import threading
 from types import SimpleNamespace
 
@@ -188,13 +187,6 @@ def test_training_goes_on_while_a_generation_is_written(monkeypatch, run):
     run.flush()
     assert len(read_metrics(run.path)) == 1
     assert run.seconds > 0
-
-
-def test_the_idle_shares_are_means_over_the_generations_since_they_were_written(run):
-    for generation, idle in ((1, [0.5]), (2, [0.0, 0.25]), (3, [0.5, 0.75])):  # the number of ranks changes after 1
-        record(run, make_snapshot(generation, idle=np.array(idle)), is_last=generation == 3)
-    values = json.loads((run.path / "ranks.json").read_text())
-    assert values.pop("crc32") and values == {"first": 2, "last": 3, "idle": [0.25, 0.5]}
 
 
 def test_trackers_are_told_of_a_row_when_it_is_in_metrics_csv(refusals, run):
