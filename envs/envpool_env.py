@@ -98,7 +98,8 @@ def is_atari(environment_id: str) -> bool:
 class EnvPoolEnv(VectorEnv):
     """Episodes of an environment in EnvPool's registry.
 
-    max_steps: time limit, None for the environment's own.  kwargs: for EnvPool's constructor.
+    max_steps: time limit, None for the environment's own.  kwargs: for EnvPool's constructor.  With obs_type="ram", as
+    in ale-py, the observation of an Atari game is its memory (128,) in place of images.
     Raises EnvironmentProblem if EnvPool is not installed, does not know the id or cannot build the environment, and
     if no policy can serve its spaces.
     """
@@ -120,6 +121,10 @@ class EnvPoolEnv(VectorEnv):
             raise EnvironmentProblem(
                 f"{environment_id} of EnvPool crashes when it is built; choose another environment"
             )
+        family = envpool.registration.registry.specs[environment_id][0]
+        is_ram = family == "envpool.atari" and kwargs.get("obs_type") == "ram"
+        kwargs = {name: value for name, value in kwargs.items() if not (is_ram and name == "obs_type")}
+        self._observed = "info:ram" if is_ram else "obs"
         self._arguments: dict[str, Any] = dict(task_id=environment_id, env_type="gymnasium", num_threads=1, **kwargs)
         if max_steps is not None:
             self._arguments["max_episode_steps"] = max_steps
@@ -131,9 +136,9 @@ class EnvPoolEnv(VectorEnv):
                 f"{environment_id} is a game of {players} players, and a policy plays games of one; choose another"
             )
         with warnings.catch_warnings(action="ignore"):  # gymnasium warns of bounds that lose precision
-            self.interface = interface_of(environment_id, pool.observation_space, pool.action_space)
+            space = _memory() if is_ram else pool.observation_space
+            self.interface = interface_of(environment_id, space, pool.action_space)
         self._counts = dict(_find_counts(pool.observation_space, "obs"))
-        family = envpool.registration.registry.specs[environment_id][0]
         has_model = family == "envpool.mujoco.gym"
         self.numbers_episodes = has_model
         self._store = PoolStore(self._make_pool, 2 * self.largest)
@@ -141,7 +146,7 @@ class EnvPoolEnv(VectorEnv):
             from mpies.envs.envpool_models import plain_models
 
             self._models = plain_models(pool.config["base_path"], pool.config["xml_file"])
-        if self.interface.shape:  # an emulator takes much memory, and a step much longer than a call
+        if self.interface.shape or is_ram:  # an emulator takes much memory, and a step much longer than a call
             self.slots, self.smallest, self.largest, self.low_water = 8, 1, 8, 6
         elif family == "envpool.classic_control":  # a step takes less time than a call
             self.slots = self.largest = 160
@@ -174,11 +179,19 @@ class EnvPoolEnv(VectorEnv):
         else:
             pool, numbers, store = self._store.make(seeds_and_numbers), np.ones_like(numbers), None
         return _EnvPoolBatch(
-            pool, numbers, store, self.interface.observation_size, self.behaviour, self._counts, self.max_steps
+            *(pool, numbers, store, self.interface.observation_size, self.behaviour, self._counts),
+            *(self.max_steps, self._observed),
         )
 
     def close(self) -> None:
         self._store.close()
+
+
+def _memory() -> gymnasium.Space[Any]:
+    """The space of the memory of an Atari console."""
+    from gymnasium import spaces
+
+    return spaces.Box(0, 255, (128,), np.uint8)
 
 
 def _find_counts(space: gymnasium.Space[Any], name: str) -> Iterator[tuple[str, int]]:
@@ -221,6 +234,7 @@ class _EnvPoolBatch(EpisodeBatch):
     size: o, of an observation.  behaviour: names of entries of the info.
     counts: of the parts of an observation that EnvPool returns as single numbers, which become one-hot vectors here.
     max_steps: as of VectorEnv; many environments of EnvPool disregard the limit that they are given.
+    observed: the entry of a state that is the observation, or begins the names of its parts.
     Raises EnvironmentProblem if the info lacks one of them.
     """
 
@@ -233,6 +247,7 @@ class _EnvPoolBatch(EpisodeBatch):
         behaviour: Sequence[str],
         counts: Mapping[str, int],
         max_steps: int | None,
+        observed: str = "obs",
     ) -> None:
         self._seeded, self._store, pool = seeded, store, seeded.pool
         self._pool = pool
@@ -242,7 +257,7 @@ class _EnvPoolBatch(EpisodeBatch):
         # A state is a list of arrays; these are the positions in it.  `done` is true of truncated episodes too.
         names: list[str] = pool._state_keys
         self._env_id, self._reward, self._done = (names.index(name) for name in ("info:env_id", "reward", "done"))
-        parts = [(at, name) for at, name in enumerate(names) if name == "obs" or name.startswith("obs:")]
+        parts = [(at, name) for at, name in enumerate(names) if name == observed or name.startswith(f"{observed}:")]
         self._parts = [(at, counts.get(name.replace(".", ":"))) for at, name in parts]  # EnvPool uses both
         info = [name.removeprefix("info:") for name in names if name.startswith("info:")]
         for name in behaviour:

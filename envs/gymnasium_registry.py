@@ -89,8 +89,8 @@ def _make_atari(
 ) -> gymnasium.Env[Any, Any]:
     """A game of ale-py, preprocessed as EnvPool does it.
 
-    Observations are 4 grey frames of 84 x 84 pixels, or those of AtariBlocks.  An episode begins with up to 30 no-ops
-    and lasts all lives.
+    Observations are 4 grey frames of 84 x 84 pixels, those of AtariBlocks, or with obs_type="ram" those of AtariRam.
+    An episode begins with up to 30 no-ops and lasts all lives.
 
     blocks, rows: the size and the rows of AtariBlocks.
     actions: the game's actions that a policy may choose; None for all.
@@ -103,7 +103,7 @@ def _make_atari(
     import gymnasium
     from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TimeLimit, TransformAction
 
-    from mpies.envs.atari_blocks import AtariBlocks
+    from mpies.envs.atari import AtariBlocks, AtariRam
 
     gymnasium.register_envs(ale_py)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -112,12 +112,18 @@ def _make_atari(
         *(environment_id, "repeat_action_probability", "a number from 0 to less than 1, such as 0.25"),
         repeat_action_probability,
     )
-    if blocks is None:
-        if rows is not None:
-            raise EnvironmentProblem(f"{environment_id}: kwargs.rows is for kwargs.blocks alone; leave it out")
+    # Without sticky actions the emulator skips the frames itself, which is faster.
+    frames, skipped = (frame_skip, 1) if repeat_action_probability else (1, frame_skip)
+    seeded: dict[str, Any] = {"disable_env_checker": True, "frameskip": skipped, "repeat_action_probability": 0.0}
+    if blocks is None and rows is not None:
+        raise EnvironmentProblem(f"{environment_id}: kwargs.rows is for kwargs.blocks alone; leave it out")
+    if blocks is None and kwargs.get("obs_type") == "ram":
+        bare = gymnasium.make(environment_id, **seeded, **kwargs)
+        environment: gymnasium.Env[Any, Any] = AtariRam(bare, frames, repeat_action_probability)
+    elif blocks is None:
         kwargs["repeat_action_probability"] = repeat_action_probability
         bare = gymnasium.make(environment_id, disable_env_checker=True, frameskip=1, **kwargs)
-        environment: gymnasium.Env[Any, Any] = FrameStackObservation(AtariPreprocessing(bare, frame_skip=frame_skip), 4)
+        environment = FrameStackObservation(AtariPreprocessing(bare, frame_skip=frame_skip), 4)
     else:
         wanted = f"a whole number from 1 to {LARGEST_BLOCK}, the height and width of a block in pixels"
         _require(type(blocks) is int and 1 <= blocks <= LARGEST_BLOCK, environment_id, "blocks", wanted, blocks)
@@ -129,12 +135,7 @@ def _make_atari(
             _has_whole_numbers(rows) and len(rows) == 2 and 0 <= rows[0] <= rows[1] - blocks <= HEIGHT - blocks
         )
         _require(is_right, environment_id, "rows", wanted, rows)
-        kwargs["repeat_action_probability"] = 0.0  # AtariBlocks does it, by the seed of the episode
-        # Without sticky actions the emulator skips the frames itself, which is faster.
-        frames, skipped = (frame_skip, 1) if repeat_action_probability else (1, frame_skip)
-        bare = gymnasium.make(
-            environment_id, disable_env_checker=True, frameskip=skipped, obs_type="grayscale", **kwargs
-        )
+        bare = gymnasium.make(environment_id, **seeded, obs_type="grayscale", **kwargs)
         environment = AtariBlocks(bare, blocks, rows, frames, repeat_action_probability)
     if actions is not None:
         count = int(environment.action_space.n)  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mpies.envs import EnvironmentProblem, make_env
-from mpies.envs.atari_blocks import AtariBlocks
+from mpies.envs.atari import AtariBlocks
 from mpies.envs.gymnasium_registry import make
 from tests.envs.episodes import play
 
