@@ -59,6 +59,17 @@ def choose_backend(environment_id: str, kwargs: Mapping[str, Any], had_envpool: 
     return "gym" if is_of_gym else "gymnasium"
 
 
+def shows_images(section: Mapping[str, Any]) -> bool:
+    """Whether the environment of a config is an Atari game that is played from images, as its id says."""
+    from mpies.envs import envpool_env
+
+    name, kwargs = str(section.get("id")), section.get("kwargs")
+    if isinstance(kwargs, Mapping) and (kwargs.get("blocks") or kwargs.get("obs_type") == "ram"):
+        return False
+    is_game = name.endswith("-v5") and section.get("backend") != "gymnasium" and envpool_env.is_atari(name)
+    return name.startswith("ALE/") or is_game
+
+
 def make_env(
     environment_id: str,
     backend: str = "auto",

@@ -10,6 +10,7 @@ from mpies.config.environment import EnvironmentSection
 from mpies.config.kinds import kinds_of, with_kinds
 from mpies.core.errors import ConfigError, RunError
 from mpies.core.options import Count, Flag, Fraction, NonNegative, Options, Positive, Real, Text, WholeNumber
+from mpies.envs import shows_images
 from mpies.policies import any_policy
 from mpies.policies.base import PolicyOptions
 from mpies.policies.mlp import MLPOptions
@@ -222,6 +223,8 @@ class Config(Options, metaclass=ConfigType):
             str(environment.get("id", "")).startswith("function:") or environment.get("dimension") is not None
         ):
             values = {"policy": {"kind": "none"}, **values}
+        elif isinstance(environment, dict) and "policy" not in values and shows_images(environment):
+            values = {"policy": {"kind": "conv"}, **values}
         return with_kinds(values, cls)
 
     @model_validator(mode="after")

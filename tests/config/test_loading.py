@@ -353,3 +353,20 @@ def test_a_file_beside_the_config_is_found_from_another_folder(here):
     assert load_config("sub/run.yaml", ["environment.id=function:sphere"]).environment.id == "function:sphere"
     (here / "room.py").write_text((here / "sub" / "room.py").read_text())
     assert load_config("sub/run.yaml").environment.id == "room.py:f"
+
+
+@pytest.mark.parametrize(
+    ("environment", "policy", "kind"),
+    [
+        ({"id": "ALE/Pong-v5"}, None, "conv"),
+        ({"id": "Breakout-v5"}, None, "conv"),
+        ({"id": "Breakout-v5"}, {"hidden": [8]}, "mlp"),
+        ({"id": "Breakout-v5", "backend": "envpool", "kwargs": {"obs_type": "ram"}}, None, "mlp"),
+        ({"id": "ALE/Pong-v5", "kwargs": {"blocks": 16}}, None, "mlp"),
+        ({"id": "Hopper-v5"}, None, "mlp"),
+    ],
+)
+def test_a_game_of_images_gets_a_convolutional_policy_where_none_is_named(environment, policy, kind):
+    pytest.importorskip("envpool")
+    config = validate_config({"environment": environment} | ({"policy": policy} if policy else {}), "x")
+    assert config.policy.kind == kind

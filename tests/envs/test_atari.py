@@ -1,4 +1,4 @@
-"""Atari games as the means of blocks of pixels."""
+"""Atari games as the means of blocks of pixels, and as the memory of the console."""
 
 import re
 
@@ -29,6 +29,28 @@ def test_an_observation_has_the_means_of_the_frame_before_and_of_the_newest_one(
             image[64:80, 112:128].mean()
         )
     assert len(np.unique(newest)) > 10
+
+
+def test_the_memory_of_the_console_is_what_is_observed():
+    game = make("ALE/Pong-v5", obs_type="ram")
+    first, _ = game.reset(seed=3)
+    assert first.dtype == np.float32 and first.shape == (128,)
+    observation = game.step(2)[0]
+    np.testing.assert_array_equal(observation, game.unwrapped.ale.getRAM())
+    assert (observation != first).any()
+
+
+@pytest.mark.parametrize("name", ["Pong-v5", "ALE/Pong-v5"])
+def test_an_episode_of_memories_is_a_function_of_its_seed(name):
+    backend = "gymnasium" if "/" in name else "envpool"
+    pytest.importorskip("envpool")
+    env = make_env(name, backend, obs_type="ram")
+    assert env.interface.observation_size == 128 and env.interface.shape is None
+    (expected, other), (found,) = play(env, [5, 6], steps=50, action=2), play(env, [5], steps=50, action=2)
+    np.testing.assert_array_equal(found.observations, expected.observations)
+    assert (other.observations != expected.observations).any()
+    assert expected.observations.min() >= 0 and expected.observations.max() > 100
+    env.close()
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"repeat_action_probability": 0.25}])
