@@ -72,7 +72,11 @@ class FunctionEnv:
 
     def value(self, parameters: npt.NDArray[np.float32]) -> float:
         """The return of `parameters` (d,), computed in float64; higher is better."""
-        return as_number(self.function(parameters.astype(np.float64) - self.offset))
+        value: Any = self.function(parameters.astype(np.float64) - self.offset)
+        if value is not None and not isinstance(value, str):
+            with contextlib.suppress(TypeError, ValueError):
+                return float(value)
+        raise EnvironmentProblem(f"the value of the function must be a number, but is {describe_value(value)}")
 
     @property
     def behaviour_size(self) -> int:
@@ -100,11 +104,3 @@ class FunctionEnv:
             except BaseException as error:
                 message = describe_error(error)
         raise EnvironmentProblem(f"{self.name}: each of {ATTEMPTS} calls fails, the last by {message}")
-
-
-def as_number(value: Any) -> float:
-    """What a function returned, as a number.  Raises EnvironmentProblem where it is none."""
-    if value is not None and not isinstance(value, str):
-        with contextlib.suppress(TypeError, ValueError):
-            return float(value)
-    raise EnvironmentProblem(f"the value of the function must be a number, but is {describe_value(value)}")

@@ -4,7 +4,7 @@ import math
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 
 # PyYAML follows YAML 1.1, which reads 1e-3 as a string.  So a string is converted if its key is a number.
 _NUMBER = re.compile(r"[-+]?(\d+(_\d+)*\.?\d*|\.\d+)([eE][-+]?\d+)?")
@@ -36,12 +36,6 @@ def _text(value: Any) -> str:
         raise ValueError("must be text")
     if "\0" in value:  # the system takes no such path
         raise ValueError("must be text without the character 0")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")
     return value
 
 
@@ -78,7 +72,7 @@ Integer = Annotated[int, BeforeValidator(_integer)]
 Count = Annotated[Integer, Field(ge=1, lt=2**63)]
 WholeNumber = Annotated[Integer, Field(ge=0)]
 Text = Annotated[str, BeforeValidator(_text)]
-Flag = Annotated[bool, BeforeValidator(_flag)]
+Flag = StrictBool
 Arguments = Annotated[dict[str, Any], AfterValidator(_arguments)]  # keyword arguments of a function of the user's
 
 

@@ -54,7 +54,10 @@ def write_report(run: str | Path, out: str | Path | None = None) -> Path:
     """
     path = Path(out) if out else Path(run) / "report.html"
     curves = read_curves(run)
-    text = make_report(curves, find_seeds(curves), _find_video(curves.path))
+    finished = curves.path.glob("[!.]*")  # not a video that is being recorded
+    videos = [file for file in finished if file.suffix in VIDEOS and file.is_file()]
+    newest = max(videos, key=lambda file: file.stat().st_mtime, default=None)
+    text = make_report(curves, find_seeds(curves), newest)
     write_file(path, text.encode(errors="backslashreplace"))  # a name in it may not be UTF-8
     return path
 
@@ -73,12 +76,6 @@ def find_seeds(curves: Curves) -> list[Curves]:
             with contextlib.suppress(RunError):  # it has no generation yet
                 runs.append(read_curves(folder / name))
     return [run for group in group_runs(runs) for run in group.runs]
-
-
-def _find_video(path: Path) -> Path | None:
-    """The newest video in a run directory, None without one."""
-    videos = [file for file in path.glob("[!.]*") if file.suffix in VIDEOS and file.is_file()]  # not one being recorded
-    return max(videos, key=lambda file: file.stat().st_mtime, default=None)
 
 
 def make_report(curves: Curves, others: Iterable[Curves] = (), video: Path | None = None) -> str:

@@ -105,13 +105,6 @@ def principal_axes(means: Parameters) -> tuple[Parameters, Parameters]:
     return np.where(is_known, axes / np.where(is_known, lengths, 1), 0), values / np.trace(centred @ centred.T)
 
 
-def embed(points: Parameters, seed: int) -> Parameters:
-    """Points (n, d) in two dimensions (n, 2), by UMAP.  Raises ConfigError where it is not installed."""
-    umap = import_extra("umap", "--umap needs a package that is not installed", "umap")
-    embedded: Parameters = umap.UMAP(n_components=2, random_state=seed, n_jobs=1).fit_transform(points)
-    return embedded
-
-
 @paper_style()
 def draw_trajectory(trajectory: Trajectory, points: Parameters, labels: Sequence[str], width: float = WIDE) -> "Figure":
     """A plot of the path of the means and of the members beside it, coloured by return.
@@ -215,7 +208,9 @@ def write_landscape(
     ]
     plots = {"trajectory": ((points - trajectory.means[-1]) @ axes.T, labels)}
     if with_umap:
-        plots["trajectory_umap"] = embed(points, trajectory.replay.config.seed), ["UMAP 1", "UMAP 2"]
+        umap = import_extra("umap", "--umap needs a package that is not installed", "umap")
+        embedding = umap.UMAP(n_components=2, random_state=trajectory.replay.config.seed, n_jobs=1)
+        plots["trajectory_umap"] = embedding.fit_transform(points), ["UMAP 1", "UMAP 2"]
     for name, (flat, labels) in plots.items():
         yield from write_figure(path / name, draw_trajectory(trajectory, flat, labels, width), formats)
     if trajectory.replay.config.environment.function is not None:  # it is evaluated once

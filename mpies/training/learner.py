@@ -167,11 +167,6 @@ class Learner:
             if at_limit.mean() >= adaptive.threshold:
                 self.limit = int(min(max(self.limit + 1, self.limit * adaptive.ratio), NEVER))
 
-    def update_solved(self, evaluation: Evaluation) -> None:
-        """Remember the mean of an evaluation if it is confirmed, for the stop rule."""
-        self.solved = evaluation.mean if evaluation.confirmed else -math.inf
-        self.solved_interval = evaluation.interval
-
     def update_best(self, evaluation: Evaluation) -> bool:
         """Remember the best evaluation.  Returns whether it is this one."""
         is_best = not evaluation.failures and evaluation.mean > self.best

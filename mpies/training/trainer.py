@@ -131,8 +131,9 @@ class Trainer:
             return None
         mean, normalization = self.updater.broadcast_mean()
         evaluation = self.evaluator.evaluate_mean(mean, normalization, self.updater.generation, is_result)
-        if self.learner and evaluation:
-            self.learner.update_solved(evaluation)
+        if self.learner and evaluation:  # for the stop rule
+            self.learner.solved = evaluation.mean if evaluation.confirmed else -math.inf
+            self.learner.solved_interval = evaluation.interval
         return evaluation
 
     def _describe_not_finite(self, lost: int) -> str:

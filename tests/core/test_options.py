@@ -46,7 +46,7 @@ def test_values_are_converted_by_the_type_of_their_key(key, given, expected):
         ("count", 0, "greater than or equal to 1"),
         ("count", 2.5, "must be a whole number"),
         ("text", 5, "must be text"),
-        ("flag", 1, "must be true or false"),
+        ("flag", 1, "valid boolean"),
         ("colour", "red", "Extra inputs"),
     ],
 )
