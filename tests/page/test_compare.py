@@ -1,5 +1,7 @@
 """The page where it compares runs: selection, curves, axes, orders and filters of the list."""
 
+import os
+
 import pytest
 
 from tests.page.test_page import INK, open_page, wait_for_text, zoom  # noqa: F401 (a fixture)
@@ -43,6 +45,7 @@ def hash_of(*names):
 
 def test_runs_that_are_checked_are_overlaid_in_groups(open_page, sweep):  # noqa: F811
     page = open_page("first")
+    page.select_option("#sort", "name")
     page.fill("#filter", "sweep")
     wait_for_text(page, "#count", "4 of 7 runs")
     assert page.locator("#runs li:visible .name").first.inner_text() == "sweep/sigma=0.1_seed=1"
@@ -58,6 +61,33 @@ def test_runs_that_are_checked_are_overlaid_in_groups(open_page, sweep):  # noqa
     wait_for_text(page, "#name", "3 runs in 2 groups")
     page.click("#none")
     page.wait_for_selector("#shown")
+
+
+def test_the_newest_run_is_first_and_trials_are_folded_under_their_sweep(open_page, sweep):  # noqa: F811
+    os.utime(sweep / "group/long/metrics.csv")
+    page = open_page("first")
+    wait_for_text(page, "#count", "3 of 7 runs")
+    names = page.locator("#runs li:visible .name")
+    assert names.first.inner_text() == "group/long" and "sweep" not in "".join(names.all_inner_texts())
+    button = page.get_by_role("button", name="trials")
+    button.click()
+    wait_for_text(page, "#count", "7 of 7 runs")
+    assert button.get_attribute("aria-expanded") == "true"
+    button.click()
+    wait_for_text(page, "#count", "3 of 7 runs")
+
+
+def test_curves_are_smoothed_where_the_reader_wants_it(open_page, sweep):  # noqa: F811
+    page = open_page()
+    page.goto(page.url.split("#")[0] + "#" + hash_of("sweep/sigma=0.1_seed=1", "sweep/sigma=0.2_seed=1"))
+    wait_for_text(page, "#name", "2 runs in 2 groups")
+    page.select_option("select[name=drawn]", "return_mean")
+    page.wait_for_function("() => compared.drawn === 'return_mean' && panels[0].data[2].length > 10")
+    raw = page.evaluate("panels[0].data[2]")
+    page.select_option("select[name=smooth]", "5")
+    page.wait_for_function("raw => panels[0].data[2][0] !== raw[0]", arg=raw)
+    smooth = page.evaluate("panels[0].data[2]")
+    assert smooth[0] == pytest.approx(sum(raw[:3]) / 3) and smooth[5] == pytest.approx(sum(raw[3:8]) / 5)
 
 
 def test_runs_that_are_left_out_are_counted(open_page, sweep):  # noqa: F811

@@ -75,7 +75,7 @@ class RunIndex:
         config = self._refresh(view, _read_config, ("config.yaml",))
         summary = {"name": view.name, "environment": look_up(config, "environment.id")}
         summary |= {"solver": look_up(config, "solver.kind"), "target": look_up(config, "stop.target")}
-        summary |= {"seed": config.get("seed"), **read_newest_numbers(view)}
+        summary |= {"seed": config.get("seed"), **read_newest_numbers(view), "changed": _changed_at(view)}
         reason = view.reason()
         return {**summary, **({"reason": reason} if reason else {})}
 
@@ -216,14 +216,19 @@ def summarize_runs(folder: str | Path) -> list[dict[str, Any]]:
     for summary in RunIndex(place).summaries():
         name = summary["name"]
         view = RunView(place, name)
-        stamp = view.stamp("metrics.csv") or view.stamp("config.yaml")
         is_damaged = summary["state"] == DAMAGED
         hidden = ("name", "state", "seed", *([] if is_damaged else ["reason"]))  # status says more
         row = {key: value for key, value in summary.items() if key not in hidden}
         status = DAMAGED if is_damaged else view.status()
         row = {"path": str(Path(folder) / name), "status": status, **row, "size": count_bytes(place / name)}
-        found.append({**row, "changed": stamp[2] / 1e9 if stamp else 0.0})
+        found.append({**row, "changed": _changed_at(view)})
     return sorted(found, key=lambda row: -row["changed"])
+
+
+def _changed_at(view: RunView) -> float:
+    """When the newest row of a run was written, in seconds since 1970."""
+    stamp = view.stamp("metrics.csv") or view.stamp("config.yaml")
+    return stamp[2] / 1e9 if stamp else 0.0
 
 
 def count_bytes(folder: str | Path) -> int:

@@ -66,6 +66,16 @@ function sizeOf(chart) {
   return { width: Math.max(240, chart.box.clientWidth - 14), height: chart.isWide ? 330 : 220 };
 }
 
+// The mean of the known values around each known one, as many as the reader has chosen.
+function smooth(values) {
+  const half = document.forms.view.smooth.value >> 1, isKnown = (value) => (value ?? null) !== null;
+  if (!half) return values;
+  return values.map((value, place) => {
+    const near = values.slice(Math.max(0, place - half), place + half + 1).filter(isKnown);
+    return isKnown(value) ? near.reduce((sum, other) => sum + other, 0) / near.length : value;
+  });
+}
+
 function fitToWindow(charts) {
   for (const chart of charts) chart.plot?.setSize(sizeOf(chart));
 }

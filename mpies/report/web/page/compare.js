@@ -52,7 +52,7 @@ function layOutTask({ task, targets, x, curves }) {
   if (!x.length) return { title: task, isWide, data: null, style: "empty" };
   const [what, unit] = DRAWN[compared.drawn], isReturn = ["eval_mean", "return_mean"].includes(compared.drawn);
   const mayLog = isReturn || ["sigma", "update_ratio"].includes(compared.drawn), aims = isReturn ? targets : [];
-  const shown = curves.flatMap(({ low, mid, high }) => [low, mid, high]);
+  const shown = curves.flatMap(({ low, mid, high }) => [low, mid, high].map(smooth));
   const scale = chooseScale([...shown, aims], document.forms.view.vertical.value, mayLog ? curves.map((curve) => curve.mid) : []);
   const [across, label] = horizontal(x, compared.axis);
   const series = [], bands = [];

@@ -10,6 +10,7 @@ const rows = new Map(); // from a run's name to its line in the list
 let runs = [];
 let visible = []; // names of the runs that the filters let through
 let timer = 0;
+const unfolded = new Set(); // sweeps whose trials are in the list
 
 // What the address asks for: its kind, "" where nothing was chosen, and names of runs or of a sweep.
 function address() {
@@ -65,6 +66,9 @@ function showPairs(list, pairs) {
     make("div", {}, make("dt", {}, name), make("dd", {}, value)))));
 }
 
+// The parts of a name, which may break behind its separators, and not within a word.
+const breakable = (name) => name.split(/(?<=[/_=,-])/).flatMap((part) => [part, make("wbr")]);
+
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 function number(value, digits = 4) {
@@ -95,7 +99,7 @@ function showRuns() {
     const row = rows.get(one.name), [box, link] = row.children, [name, badge, more] = link.children;
     const status = ["solved", "dropped", "waiting"].includes(one.reason) ? one.reason : one.state;
     box.checked = checked.has(one.name);
-    say(name, one.name === "." ? "this run" : one.name);
+    showOnce(name, one.name, () => (one.name === "." ? ["this run"] : breakable(one.name)));
     say(badge, `${MARKS[one.state]} ${status}`);
     badge.className = `state ${status}`;
     const evaluated = one.eval_mean === undefined ? "" : `, evaluation ${number(one.eval_mean)}`;
@@ -103,12 +107,14 @@ function showRuns() {
       : `generation ${number(one.generation)}, return ${number(one.return_mean)}${evaluated}`}`);
     if (run?.name === one.name && isOneRun) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
-    row.hidden = !`${one.name} ${one.environment} ${one.state} ${status}`.toLowerCase().includes(words);
+    row.hidden = (!words && isFolded(one.name)) || !`${one.name} ${one.environment} ${one.state} ${status}`.toLowerCase().includes(words);
     if (!row.hidden) visible.push(one.name);
   }
   const names = new Set(runs.map((one) => one.name)), by = $("sort").value;
   for (const [name, row] of rows) if (!names.has(name)) { row.remove(); rows.delete(name); }
-  const sorted = by === "name" ? runs : [...runs].sort((one, two) => (two[by] ?? -Infinity) - (one[by] ?? -Infinity));
+  const isFirst = (one) => by === "changed" && one.state === "running";
+  const sorted = by === "name" ? runs : [...runs].sort((one, two) => (
+    isFirst(two) - isFirst(one) || (two[by] ?? -Infinity) - (one[by] ?? -Infinity)));
   sorted.forEach((one, place) => {
     const row = rows.get(one.name), there = $("runs").children[place];
     if (there !== row) $("runs").insertBefore(row, there || null);
@@ -116,6 +122,11 @@ function showRuns() {
   say($("count"), runs.length ? `${visible.length} of ${runs.length} runs` : "No runs here yet");
   say($("all"), `Compare ${visible.length === runs.length ? "all" : "these"} ${visible.length}`);
   $("none").hidden = !checked.size;
+}
+
+// Whether a run is a trial of a sweep that the reader has not unfolded; a sweep that is the whole folder is not folded.
+function isFolded(name) {
+  return sweeps.some((sweep) => sweep !== "." && name.startsWith(`${sweep}/`) && !unfolded.has(sweep));
 }
 
 function makeRow(name) {

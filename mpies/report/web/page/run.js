@@ -114,7 +114,8 @@ function drawRun() {
 function layOut({ title, unit, columns, isReturn, areCounts, mayLog = [], factor = 1 }) {
   const form = document.forms.view, axis = form.axis.value, shown = Object.keys(columns).filter(known);
   // A factor in percent is applied to all values of a chart.
-  const values = shown.map((column) => run.columns[column].map((value) => (value === null ? null : value * factor)));
+  const scaled = (column) => run.columns[column].map((value) => (value === null ? null : value * factor));
+  const values = shown.map((column) => (column.startsWith("eval_") ? scaled(column) : smooth(scaled(column))));
   const targets = isReturn && (run.target ?? null) !== null ? [run.target] : [];
   const deciding = mayLog.filter(known).map((column) => run.columns[column]);
   const scale = chooseScale([...values, targets], areCounts ? "linear" : form.vertical.value, deciding);

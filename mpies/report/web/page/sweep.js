@@ -2,13 +2,26 @@
 "use strict";
 
 let swept = null; // the newest answer
+let sweeps = []; // names
 
 async function refreshSweeps() {
-  const sweeps = await ask("/api/sweeps");
+  sweeps = await ask("/api/sweeps");
   $("sweeps").hidden = !sweeps.length;
   showOnce($("sweeps"), sweeps.join("\n"), () => sweeps.map((name) => make("li", {},
-    make("a", { href: `#~${encodeURIComponent(name)}` }, name === "." ? "this sweep" : `sweep ${name}`))));
+    make("a", { href: `#~${encodeURIComponent(name)}` }, ...(name === "." ? ["this sweep"] : ["sweep ", ...breakable(name)])),
+    ...(name === "." ? [] : [makeFold(name)]))));
   if (!location.hash && sweeps.includes(".")) location.replace("#~.");
+}
+
+// A button that shows the trials of a sweep in the list of runs, and hides them again.
+function makeFold(name) {
+  const button = make("button", { type: "button", "aria-expanded": unfolded.has(name) }, "trials");
+  button.addEventListener("click", () => {
+    if (!unfolded.delete(name)) unfolded.add(name);
+    button.setAttribute("aria-expanded", unfolded.has(name));
+    showRuns();
+  });
+  return button;
 }
 
 async function refreshSweep() {
