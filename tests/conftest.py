@@ -204,19 +204,19 @@ def start_mpies(tmp_path):
 
 @pytest.fixture
 def run_mpies(start_mpies, tmp_path):
-    """Run `mpies` to its end in tmp_path.  Returns an Outcome."""
+    """Run `mpies` to its end in tmp_path; code: with which it must end.  Returns an Outcome."""
 
-    def run(ranks, *arguments, timeout=300):
+    def run(ranks, *arguments, timeout=300, code=None):
         skip_without_programs(arguments)
         variables = mpiexec.environment()
         if not ranks or mpiexec.find() is None or not WARM_START.fits(variables):
             process = start_mpies(ranks, *arguments)
             stdout, stderr = process.communicate(timeout=timeout)
-            return Outcome(process.returncode, stdout, stderr)
+            return Outcome(process.returncode, stdout, stderr).ended(code)
         rank = [sys.executable, "-I", "-S", str(HOME / "tests" / "warm_rank.py"), *map(str, arguments)]
         variables["MPIES_TEST_SERVER"] = WARM_START.path()
         done = mpiexec.run([mpiexec.find(), "-n", str(ranks), *rank], variables, tmp_path, timeout)
-        return Outcome(done.returncode, done.stdout, done.stderr)
+        return Outcome(done.returncode, done.stdout, done.stderr).ended(code)
 
     return run
 

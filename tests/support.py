@@ -101,6 +101,11 @@ class Outcome:
     stdout: str
     stderr: str
 
+    def ended(self, code):
+        """This outcome, whose exit code must be that one; None for any."""
+        assert code in (None, self.code), (self.code, self.stdout[-2000:], self.stderr[-3000:])
+        return self
+
 
 def skip_without_programs(arguments):
     """Skip the test where these arguments of `mpies` need a program that is not here."""
@@ -108,15 +113,15 @@ def skip_without_programs(arguments):
         pytest.skip("there is no kubectl, which reads the folders of Kustomize")
 
 
-def invoke(*arguments):
-    """Run `mpies` with these arguments in this process.  Returns an Outcome."""
+def invoke(*arguments, code=None):
+    """Run `mpies` with these arguments in this process; code: with which it must end.  Returns an Outcome."""
     skip_without_programs(arguments)
     from click.testing import CliRunner
 
     from mpies.cli.main import main
 
     result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    return Outcome(result.exit_code, result.stdout, result.stderr)
+    return Outcome(result.exit_code, result.stdout, result.stderr).ended(code)
 
 
 def assert_refused(outcome, *words):

@@ -9,8 +9,7 @@ from tests.support import CARTPOLE, HOME, assert_refused, invoke
 
 
 def test_check_prints_a_valid_config_and_what_it_costs(run_mpies, write_config):
-    outcome = run_mpies(0, "check", write_config(CARTPOLE), "solver.sigma=0.5")
-    assert outcome.code == 0, outcome.stderr
+    outcome = run_mpies(0, "check", write_config(CARTPOLE), "solver.sigma=0.5", code=0)
     resolved = yaml.safe_load(outcome.stdout.split("\n\n")[0])
     assert resolved["solver"]["sigma"] == 0.5 and resolved["stop"]["generations"] == 10
     needs = outcome.stdout.split("\n\n")[1]

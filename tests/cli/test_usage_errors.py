@@ -172,8 +172,7 @@ def test_small_returns_are_shown_while_training_at_the_end_and_by_evaluate(run_m
         "environment: {id: 'function:sphere', dimension: 4}\nsolver: {kind: cma_es, sigma: 0.001}\n"
         "stop: {generations: 300, target: -1.0e-10}\nevaluation: {every: 5}\n"
     )
-    outcome = run_mpies(0, "train", config, "--out", "run")
-    assert outcome.code == 0, outcome.stderr
+    outcome = run_mpies(0, "train", config, "--out", "run", code=0)
     assert "-0.00" not in outcome.stdout.replace("-0.000", "")
     solved, interval = outcome.stdout.split("solved: ")[1].split(", target")[0].split(" +- ")
     assert -1e-10 <= float(solved) < 0 == float(interval)

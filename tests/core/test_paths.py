@@ -107,8 +107,7 @@ def test_every_file_that_a_config_names_is_found(tmp_path, write_own, write_conf
     write_own("constructor")
     write_config(CONFIG, "my.yaml")
     assert run_mpies(0, "train", "my.yaml", "--out", "first").code == 0
-    outcome = run_mpies(0, "train", "my.yaml", "--out", "second", "policy.init_from=first/best.h5", "--seeds", 2)
-    assert outcome.code == 0, outcome.stderr
+    run_mpies(0, "train", "my.yaml", "--out", "second", "policy.init_from=first/best.h5", "--seeds", 2, code=0)
     assert find_runs(tmp_path) == ["first", "second-seed-1", "second-seed-2"]
     again = run_mpies(0, "train", "my.yaml", "--out", "second", "policy.init_from=first/best.h5", "--seeds", 2)
     assert again.code == 0 and again.stderr == "" and again.stdout.count("is complete") == 2

@@ -46,8 +46,7 @@ def test_the_environment_in_the_readme_trains_as_printed(tmp_path, run_mpies):
     assert len([line for line in code.splitlines() if line]) <= 10
     (tmp_path / "thermostat.py").write_text(code)
     (tmp_path / "thermostat.yaml").write_text(config)
-    done = run_mpies(2, "train", "thermostat.yaml")
-    assert done.code == 0, done.stderr
+    run_mpies(2, "train", "thermostat.yaml", code=0)
     rows = read_metrics(tmp_path / "runs" / "thermostat")
     assert float(rows[-1]["eval_mean"]) > -60 > float(rows[0]["return_mean"])
 
@@ -66,8 +65,7 @@ def test_a_function_of_the_user_is_maximised_and_its_exceptions_are_reported(tmp
         "environment: {id: 'bowl.py:bowl', dimension: 5, shift: 1.0}\nsolver: {kind: snes, population: 20}\n"
         "noise: {size: 20000}\nstop: {generations: 60}\n"
     )
-    done = run_mpies(0, "train", "config.yaml", "--out", "run")
-    assert done.code == 0, done.stderr
+    done = run_mpies(0, "train", "config.yaml", "--out", "run", code=0)
     assert re.search(r"bowl.py:bowl, generation \d+, member \d+, episode 0 .*ValueError: unlucky", done.stderr)
     rows = read_metrics(tmp_path / "run")
     assert float(rows[-1]["eval_mean"]) > -0.1

@@ -128,8 +128,7 @@ def test_digests_are_compared_generation_by_generation():
 
 def test_equal_bits_are_confirmed(write_config):
     config = write_config(SPHERE)
-    outcome = invoke("verify", config, "--ranks", "1,2", "--generations", "2", "solver.sigma=0.3")
-    assert outcome.code == 0, outcome.stderr
+    outcome = invoke("verify", config, "--ranks", "1,2", "--generations", "2", "solver.sigma=0.3", code=0)
     first, one, two, resumed, last = outcome.stdout.splitlines()
     assert first == f"{config}: function:sphere, 2 generations" and last == "the same bits on all"
     assert one.split()[:2] == ["1", "rank"] and two.split()[:2] == ["2", "ranks"]
@@ -151,8 +150,7 @@ def test_bits_that_differ_end_with_exit_code_1(here):
 
 def test_it_is_printed_why_a_number_of_ranks_failed(here):
     write_function(here, line="if ranks > 1: os._exit(7)")
-    outcome = invoke("verify", "config.yaml", "--ranks", "1,2", "--generations", "2")
-    assert outcome.code == 1, outcome.stderr
+    outcome = invoke("verify", "config.yaml", "--ranks", "1,2", "--generations", "2", code=1)
     _, one, two, resumed, last = outcome.stdout.splitlines()
     assert one.endswith("same") and "same, stopped after generation 1 and resumed" in resumed
     assert two.startswith("   2 ranks  failed with code ") and two.partition(": ")[2]
@@ -161,8 +159,7 @@ def test_it_is_printed_why_a_number_of_ranks_failed(here):
 
 def test_a_run_that_does_not_resume_to_the_same_bits_is_found(here):
     write_function(here, "(evaluations > 2 * 8) * (evaluations % 3)")
-    outcome = invoke("verify", "config.yaml", "--ranks", "1", "--generations", "4")
-    assert outcome.code == 1, outcome.stderr
+    outcome = invoke("verify", "config.yaml", "--ranks", "1", "--generations", "4", code=1)
     _, one, resumed, last = outcome.stdout.splitlines()
     assert one.endswith("  same")
     assert resumed.endswith("  differs from generation 3 on, stopped after generation 2 and resumed")
@@ -186,8 +183,7 @@ def test_the_reason_is_the_users_mistake_that_training_told_of(write_config, her
         "        assert os.environ.get('OMPI_COMM_WORLD_SIZE', '1') == '1', 'one rank only'\n"
     )
     write_config(SPHERE.replace("{population: 8}", "{kind: 'mine.py:Mine'}"))
-    outcome = invoke("verify", "config.yaml", "--ranks", "1,2", "--generations", "1")
-    assert outcome.code == 1, outcome.stderr
+    outcome = invoke("verify", "config.yaml", "--ranks", "1,2", "--generations", "1", code=1)
     assert outcome.stdout.splitlines()[2] == (
         "   2 ranks  failed with code 2: solver.kind mine.py:Mine: update raised AssertionError: one rank only "
         "(mine.py, line 7)"
@@ -196,8 +192,7 @@ def test_the_reason_is_the_users_mistake_that_training_told_of(write_config, her
 
 def test_other_stop_rules_do_not_end_it(write_config, here):
     config = write_config(SPHERE + "stop: {target: -100, steps: 8}\n")
-    outcome = invoke("verify", config, "--ranks", "1", "--generations", "4")
-    assert outcome.code == 0, (outcome.stdout, outcome.stderr)
+    outcome = invoke("verify", config, "--ranks", "1", "--generations", "4", code=0)
     assert outcome.stdout.splitlines()[-1] == "the same bits on all"
 
 
@@ -213,8 +208,7 @@ def rows(returns, digests=None, steps=10):
 
 
 def test_a_recorded_recipe_is_reproduced(tmp_path, checkout):
-    outcome = invoke("reproduce", "cartpole", "--out", tmp_path / "run")
-    assert outcome.code == 0, outcome.stderr
+    outcome = invoke("reproduce", "cartpole", "--out", tmp_path / "run", code=0)
     record = read_record("cartpole")
     assert outcome.stdout.rstrip().endswith(f"range, {record['tolerance']:.0%} allowed: reproduced")
     assert len(read_metrics(tmp_path / "run")) == len(read_metrics(HOME / "results" / "cartpole"))

@@ -89,8 +89,7 @@ def test_the_module_is_found_from_where_training_began(run_mpies, write_config, 
     )
     run = RUN.replace("id: Pendulum-v1, max_steps: 30", "id: 'moving.py:Moving', max_steps: 2")
     config = write_config(run.replace("POLICY", "policy: {kind: torch, module: 'net.py:make_policy'}"))
-    ended = run_mpies(0, "train", config, "--out", "run")
-    assert ended.code == 0, ended.stderr
+    run_mpies(0, "train", config, "--out", "run", code=0)
 
 
 def test_without_pytorch_the_message_says_how_to_install_it(tmp_path, monkeypatch):
@@ -105,6 +104,5 @@ def test_the_page_on_policies_shows_a_module_that_works(run_mpies, write_config,
     page = (HOME / "docs" / "policies.md").read_text()
     (tmp_path / "my_policy.py").write_text(page.partition("```python\n")[2].partition("```")[0])
     line = next(line for line in page.splitlines() if "my_policy.py:make_policy" in line)
-    ended = run_mpies(0, "train", write_config(RUN.replace("POLICY", line.strip())), "--out", "run")
-    assert ended.code == 0, ended.stderr
+    run_mpies(0, "train", write_config(RUN.replace("POLICY", line.strip())), "--out", "run", code=0)
     assert run_mpies(0, "evaluate", "run", "--episodes", "2").code == 0

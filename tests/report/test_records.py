@@ -137,8 +137,7 @@ def test_the_short_form_of_a_text_ends_at_its_first_pause():
 
 
 def test_the_list_has_every_recipe_on_a_line_of_a_terminal():
-    outcome = invoke("recipes")
-    assert outcome.code == 0, outcome.stderr
+    outcome = invoke("recipes", code=0)
     assert outcome.stdout.rstrip() == list_recipes()
     lines = {row.split()[0]: row for row in outcome.stdout.splitlines()}
     assert {*records.find_recipes()} == {*lines} - {"recipe"} and max(map(len, lines.values())) <= 130

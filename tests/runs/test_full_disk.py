@@ -181,8 +181,7 @@ def test_a_directory_that_cannot_be_made_again_is_one_line_at_the_end_and_code_1
     assert run.read_text() == "not a run"
     rows, _ = assert_complete(moved, digests_of(CONFIG))
     assert rows >= 3
-    outcome = run_mpies(0, "train", config, "--out", "moved", "--resume", "must")
-    assert outcome.code == 0, outcome.stderr
+    run_mpies(0, "train", config, "--out", "moved", "--resume", "must", code=0)
     assert read_digests(moved) == digests_of(CONFIG)
 
 

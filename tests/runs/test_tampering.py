@@ -86,8 +86,7 @@ def test_a_run_that_was_tampered_with_ends_in_one_line_and_the_same_command_goes
     (line,) = [line for line in stderr.splitlines() if "was removed, shortened or replaced" in line]
     assert f"{run / file}: was removed, shortened or replaced while the run is written; the same command" in line
     assert len(list_checkpoints(run)) == (0 if what == "directory removed" else 3)
-    outcome = run_mpies(0, "train", config, "--out", "run")
-    assert outcome.code == 0, outcome.stderr
+    outcome = run_mpies(0, "train", config, "--out", "run", code=0)
     assert ("continuing from generation" in outcome.stderr) == (what != "directory removed")
     assert read_digests(run)[-20:] == digests_of(CONFIG)[-20:]
     assert Replay(run, 120).is_faithful()
@@ -99,8 +98,7 @@ def test_a_ledger_that_was_lost_between_two_jobs_begins_again_at_the_checkpoint(
     run, config = tmp_path / "run", write_config(CONFIG)
     assert run_mpies(0, "train", config, "--out", "run", "stop.generations=20").code == 0
     (run / "ledger.bin").unlink()
-    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=30")
-    assert outcome.code == 0, outcome.stderr
+    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=30", code=0)
     assert outcome.stderr.count("WARNING") == 1
     assert "ledger.bin: generation 20 is missing; training is not affected, but a new ledger begins" in outcome.stderr
     outcome = run_mpies(0, "train", config, "--out", "run")
@@ -119,8 +117,7 @@ def test_rows_that_were_lost_between_two_jobs_come_from_the_ledger_or_are_named(
         if file == "ledger.bin":
             (run / file).unlink()
         (run / "finished.yaml").unlink()
-        outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=20")
-        assert outcome.code == 0, outcome.stderr
+        outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=20", code=0)
         is_lost = "run/metrics.csv: 15 of the first 20 rows are missing; they are lost" in outcome.stderr
         assert is_lost == (file == "ledger.bin")
         assert len(read_metrics(run)) == (5 if is_lost else 20)
@@ -132,8 +129,7 @@ def test_a_run_without_any_checkpoint_says_that_it_begins_again(digests_of, run_
     assert run_mpies(0, "train", config, "--out", "run", "stop.generations=20").code == 0
     shutil.rmtree(run / "checkpoints")
     (run / "ledger.bin").unlink()
-    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=30")
-    assert outcome.code == 0, outcome.stderr
+    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=30", code=0)
     assert "run: has no readable checkpoint; training starts again at generation 0" in outcome.stderr
     assert read_digests(run) == digests_of(CONFIG)[:30]
     assert Replay(run, 30).is_faithful()

@@ -57,8 +57,7 @@ def test_a_solver_is_tried_out_before_a_run_begins(command, run_mpies, tmp_path)
 def test_a_solver_that_is_right_trains_and_goes_on_to_the_same_bits(name, run_mpies, tmp_path):
     config = write_solver(tmp_path, name=name)
     for ranks, out, generations in ((0, "whole", 40), (2, "parts", 20), (0, "parts", 40)):
-        outcome = run_mpies(ranks, "train", config, "--out", out, f"stop.generations={generations}")
-        assert outcome.code == 0, outcome.stderr
+        run_mpies(ranks, "train", config, "--out", out, f"stop.generations={generations}", code=0)
     assert read_digests(tmp_path / "parts") == read_digests(tmp_path / "whole")
 
 
@@ -115,8 +114,7 @@ def test_with_overlap_and_low_rank_a_subclass_trains_to_the_digests_of_its_base(
     digests = []
     for ranks, kind in ((0, "openai_es"), (2, "mine.py:Mine")):
         config, out = write_config(MINE.format(kind=kind)), f"run-{ranks}"
-        outcome = run_mpies(ranks, "train", config, "--out", out)
-        assert outcome.code == 0, outcome.stderr
+        run_mpies(ranks, "train", config, "--out", out, code=0)
         digests.append(read_digests(tmp_path / out))
     assert digests[0] == digests[1] and len(digests[0]) == 20
 

@@ -43,8 +43,7 @@ def make_sweep(vary, value_of):
 
 
 def test_settings_are_ranked_by_their_mean_over_seeds(sweep, tmp_path):
-    outcome = invoke("compare", "out", "--out", "here")
-    assert outcome.code == 0, outcome.stderr
+    outcome = invoke("compare", "out", "--out", "here", code=0)
     with open("here/ranking.csv") as file:
         rows = list(csv.DictReader(file))
     assert [(row["rank"], row["solver.sigma"], row["mean"], row["finished"]) for row in rows] == [
@@ -67,8 +66,7 @@ def test_settings_that_change_no_result_are_told_apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     vary = {"stop.generations": [3, 6], "evaluation.episodes": [4, 9], "solver.sigma": [0.1]}
     make_sweep(vary, lambda trial: trial.settings["stop.generations"] + trial.settings["evaluation.episodes"])
-    outcome = invoke("compare", "out", "--out", "here")
-    assert outcome.code == 0, outcome.stderr
+    invoke("compare", "out", "--out", "here", code=0)
     with open("here/comparison.csv") as file:
         rows = [(row["config"], row["stop.generations"], row["evaluation.episodes"]) for row in csv.DictReader(file)]
     assert rows == [
@@ -80,8 +78,7 @@ def test_settings_that_change_no_result_are_told_apart(tmp_path, monkeypatch):
 
 
 def test_of_a_sweep_among_other_folders_all_runs_are_compared(sweep, tmp_path):
-    outcome = invoke("compare", "out", f"out/{sweep.trials[0].name}", "--out", "here")
-    assert outcome.code == 0, outcome.stderr
+    outcome = invoke("compare", "out", f"out/{sweep.trials[0].name}", "--out", "here", code=0)
     assert "comparison.csv" in outcome.stdout and not (tmp_path / "here" / "ranking.csv").exists()
 
 
@@ -89,8 +86,7 @@ def test_a_sweep_in_which_nothing_has_begun_has_a_table_and_no_pictures(tmp_path
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text(CARTPOLE)
     SweepFolder("new", load_sweep("config.yaml", VARY)).open()
-    outcome = invoke("compare", "new", "--out", "here")
-    assert outcome.code == 0, outcome.stderr
+    invoke("compare", "new", "--out", "here", code=0)
     assert {path.name for path in (tmp_path / "here").iterdir()} == {"ranking.csv", "ranking.json"}
     (tmp_path / "new" / "sweep.yaml").write_text("base: [1]\n")
     assert_refused(invoke("compare", "new"), "base must be a config")

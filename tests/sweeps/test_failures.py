@@ -91,8 +91,7 @@ def assert_complete(folder, name, seed):
 def test_a_users_solver_that_raises_on_one_rank_ends_its_trial_alone(ranks_per_run, seeds, run_mpies, folder):
     """`write` raises on the second rank in the midst of a generation, `update` and NaN are rank 0's."""
     options = ["--seeds", seeds, "--ranks-per-run", ranks_per_run, "--out", "out"]
-    outcome = run_mpies(4, "sweep", "config.yaml", "solver.fault=write,none,update,nan", *options)
-    assert outcome.code == 1, outcome.stderr
+    outcome = run_mpies(4, "sweep", "config.yaml", "solver.fault=write,none,update,nan", *options, code=1)
     found = read_states(folder, "solver.fault")
     for seed in map(str, range(1, seeds + 1)):
         assert found["none", seed] == ("finished", "generations")
@@ -117,8 +116,7 @@ def test_an_environment_that_raises_on_one_rank_ends_its_trial_alone(run_mpies, 
     """It cannot be built there, all of its episodes fail there, or they are not a number anywhere."""
     faults = "environment.kwargs.fault=built,step,none,nan"
     arguments = [faults, "--seeds", "2", "stop.max_failures=0", "--ranks-per-run", "2", "--out", "out"]
-    outcome = run_mpies(4, "sweep", "config.yaml", *arguments)
-    assert outcome.code == 1, outcome.stderr
+    outcome = run_mpies(4, "sweep", "config.yaml", *arguments, code=1)
     found = read_states(folder, "environment.kwargs.fault")
     for seed in ("1", "2"):
         assert found["none", seed] == ("finished", "generations")

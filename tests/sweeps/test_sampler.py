@@ -170,8 +170,7 @@ def test_mistakes_are_found_before_anything_is_written(arguments, words, write_c
 def test_what_was_proposed_stays_although_its_evaluations_change(config, tmp_path):
     before = read_yaml(tmp_path / "out" / "batches.yaml")
     more = [word.replace("5", "6").replace("2", "3") if word in "52" else word for word in ARGUMENTS]
-    outcome = invoke("sweep", config, *more, "--out", "out", "stop.generations=4")
-    assert outcome.code == 0, outcome.stderr
+    outcome = invoke("sweep", config, *more, "--out", "out", "stop.generations=4", code=0)
     after = read_yaml(tmp_path / "out" / "batches.yaml")
     sigmas = [[[one["solver.sigma"] for one in batch] for batch in made["batches"][:2]] for made in (before, after)]
     assert sigmas[0] == sigmas[1] and after["values"][:2] == before["values"]

@@ -101,8 +101,7 @@ def test_ranks_that_were_all_killed_are_started_again_and_come_to_the_same_bits(
 def test_ranks_that_die_again_and_again_are_given_up(life, restarts, starts, words, run_mpies, mortal):
     arguments = ["environment.kwargs.life", "--ranks", "2", "--restarts", restarts, "--out", "out"]
     arguments[0] += f"={life},{life + 1}"
-    outcome = run_mpies(0, "sweep", "config.yaml", *arguments)
-    assert outcome.code == 1, outcome.stderr
+    outcome = run_mpies(0, "sweep", "config.yaml", *arguments, code=1)
     assert words in outcome.stderr and outcome.stderr.count("WARNING supervisor: an unexpected end") == starts - 1
     made = [len(read_metrics(run.parent)) for run in (mortal / "out").glob("*/metrics.csv")]
     assert sum(made) == 0 if starts == 1 else 2 < sum(made) < 80

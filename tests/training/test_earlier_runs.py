@@ -50,8 +50,7 @@ def test_it_resumes(lost, run, config, fresh_digests, run_mpies):
     before = read_metrics(run)
     if lost:
         (run / "checkpoints" / lost).unlink()
-    outcome = run_mpies(0, "train", config, "--out", run, "--resume", "must", "stop.generations=8")
-    assert outcome.code == 0, outcome.stderr
+    outcome = run_mpies(0, "train", config, "--out", run, "--resume", "must", "stop.generations=8", code=0)
     assert "continuing from generation 6" in outcome.stderr and "WARNING" not in outcome.stderr
     assert read_metrics(run)[:6] == before
     assert read_digests(run) == fresh_digests
@@ -72,8 +71,7 @@ def test_it_replays(generation, run, fresh_digests, tmp_path):
 
 
 def test_its_members_are_played_again(run, fresh_digests):
-    outcome = invoke("play", run, "--member", "5,3")
-    assert outcome.code == 0, outcome.stdout + outcome.stderr
+    invoke("play", run, "--member", "5,3", code=0)
 
 
 def test_it_is_read_and_its_policy_is_played(run):
@@ -81,5 +79,4 @@ def test_it_is_read_and_its_policy_is_played(run):
     view = RunView(run)
     assert view.state() == "finished" and view.metrics.refresh().columns["generation"].tolist() == [1, 2, 3, 4, 5, 6]
     for policy in (run, run / "best.h5", run / "policy.h5"):
-        outcome = invoke("evaluate", policy, "--episodes", 3)
-        assert outcome.code == 0, outcome.stderr
+        invoke("evaluate", policy, "--episodes", 3, code=0)

@@ -166,8 +166,7 @@ def test_a_run_whose_last_evaluation_fails_ends_with_code_1_and_can_be_mended(ra
     assert not (tmp_path / "run" / "finished.yaml").exists()
     again = run_mpies(ranks, *arguments)
     assert again.code == 1 and "continuing from generation 3" in again.stderr
-    mended = run_mpies(ranks, *arguments, "environment.instances=1")
-    assert mended.code == 0, mended.stderr
+    run_mpies(ranks, *arguments, "environment.instances=1", code=0)
     rows = read_metrics(tmp_path / "run")
     assert len(rows) == 4 and rows[-1]["eval_episodes"] == "8" and (tmp_path / "run" / "best.h5").exists()
 

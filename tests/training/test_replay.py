@@ -152,8 +152,7 @@ def test_a_member_that_is_played_again_returns_the_same(name, runs):
     seen = set()
     for generation in (1, 2, 10):
         for member in (0, 5, len(returns[generation]) - 1):
-            outcome = invoke("play", runs[name], "--member", f"{generation},{member}")
-            assert outcome.code == 0, outcome.stderr
+            outcome = invoke("play", runs[name], "--member", f"{generation},{member}", code=0)
             expected = f"{returns[generation][member]:.6g}"
             assert f"recorded {expected}, played again {expected}\n" in outcome.stdout
             seen.add(expected)
@@ -165,8 +164,7 @@ def test_a_member_that_failed_fails_again_with_its_message(tmp_path, run_mpies, 
     assert run_mpies(0, "train", write_config(FAULTY.format(share=0.3)), "--out", "run").code == 0
     returns = next(arrays["returns"] for arrays in ledger.read_records(tmp_path / "run" / "ledger.bin"))
     failed = int(np.flatnonzero(np.isnan(returns))[0])
-    outcome = run_mpies(0, "play", "run", "--member", f"1,{failed}")
-    assert outcome.code == 0, outcome.stderr
+    outcome = run_mpies(0, "play", "run", "--member", f"1,{failed}", code=0)
     assert "recorded nan, played again nan" in outcome.stdout and "RuntimeError: out of balance" in outcome.stdout
 
 

@@ -69,8 +69,7 @@ def test_after_a_wrong_path_the_corrected_config_is_trained_in_the_same_folder(r
     outcome = run_mpies(0, "train", write_config(text % "nowhere.h5"), "--out", "run")
     assert outcome.code == 2 and "nowhere.h5: cannot be read" in outcome.stderr
     config = write_config(text % trained(CARTPOLE))
-    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=1")
-    assert outcome.code == 0, outcome.stderr
+    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=1", code=0)
     outcome = run_mpies(0, "train", config, "--out", "run", "seed=2")
     assert outcome.code == 2 and "contains a run of another config" in outcome.stderr
 

@@ -58,8 +58,7 @@ def test_a_run_stopped_at_five_and_resumed_is_the_undisturbed_one(undisturbed, r
     config, run = write_config(CARTPOLE), tmp_path / "run"
     assert run_mpies(0, "train", config, "--out", "run", "stop.generations=5").code == 0
     assert read_digests(run) == read_digests(undisturbed)[:5]
-    outcome = run_mpies(0, "train", config, "--out", "run", "--resume", "must")
-    assert outcome.code == 0, outcome.stderr
+    outcome = run_mpies(0, "train", config, "--out", "run", "--resume", "must", code=0)
     assert "continuing from generation 5" in outcome.stderr
     assert read_digests(run) == read_digests(undisturbed)
     resumed, expected = read_metrics(run), read_metrics(undisturbed)
@@ -78,8 +77,7 @@ def test_generations_behind_the_newest_undamaged_checkpoint_are_recomputed(
     newest.write_bytes(newest.read_bytes()[:1000])
     with open(run / "metrics.csv", "a") as file:
         file.write("11,3.5,1")
-    outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", "stop.generations=11")
-    assert outcome.code == 0, outcome.stderr
+    outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", "stop.generations=11", code=0)
     assert "generation-00000010.h5: is damaged" in outcome.stderr
     assert "continuing from generation 10" in outcome.stderr  # 9 and 10 come from the ledger
     assert read_digests(run)[:10] == read_digests(undisturbed)
@@ -94,8 +92,7 @@ def test_where_the_ledger_gives_another_state_training_goes_on_from_the_checkpoi
     records = list(ledger.read_records(run / "ledger.bin"))
     records[8] |= {"returns": records[8]["returns"][::-1]}
     (run / "ledger.bin").write_bytes(b"".join(map(ledger.pack_record, records)))
-    outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run")
-    assert outcome.code == 0, outcome.stderr
+    outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", code=0)
     assert "gives another state than recorded; going back to the checkpoint" in outcome.stderr
     assert "continuing from generation 8" in outcome.stderr
     assert read_digests(run) == read_digests(undisturbed)
@@ -142,8 +139,7 @@ def test_an_environment_that_ignores_its_seed_is_warned_of(hidden, run_mpies, wr
     for name, draw in classes.items():
         (tmp_path / f"{name}.py").write_text(UNSEEDED.format(name=name, draw=draw))
         settings = f"environment: {{id: '{name}.py:{name}', hide: {hidden}}}\nstop: {{generations: 1}}\n"
-        outcome = run_mpies(0, "train", write_config(settings), "--out", name, "solver.population=4")
-        assert outcome.code == 0, outcome.stderr
+        outcome = run_mpies(0, "train", write_config(settings), "--out", name, "solver.population=4", code=0)
         said = f"{name}.py:{name}: two episodes with the same seed differ" in outcome.stderr
         assert said == (name == "Unseeded"), outcome.stderr
 
@@ -204,8 +200,7 @@ def test_a_run_from_before_some_keys_were_added_goes_on(undisturbed, run_mpies, 
     (run / "config.yaml").write_text(yaml.safe_dump(before))
     config = write_config(CARTPOLE)
     assert_refused(run_mpies(0, "train", config, "--out", "run", "overlap=1"), "overlap: 0.0 there, 1.0 now")
-    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=11")
-    assert outcome.code == 0, outcome.stderr
+    run_mpies(0, "train", config, "--out", "run", "stop.generations=11", code=0)
     assert read_digests(run)[:10] == read_digests(undisturbed) and len(read_digests(run)) == 11
 
 
@@ -223,8 +218,7 @@ def test_a_killed_run_goes_on_bit_for_bit(undisturbed, start_mpies, run_mpies, w
     process.kill()
     process.wait()
     stop = max(10, len(read_digests(run)) + 5)
-    outcome = run_mpies(0, "train", config, "--out", "run", f"stop.generations={stop}")
-    assert outcome.code == 0, outcome.stderr
+    run_mpies(0, "train", config, "--out", "run", f"stop.generations={stop}", code=0)
     assert read_digests(run)[:10] == read_digests(undisturbed) and len(read_digests(run)) == stop
 
 
@@ -319,8 +313,7 @@ def test_a_run_whose_newest_row_has_other_numbers_goes_on(steps, undisturbed, ru
     cells = newest.split(",")
     cells[lines[0].split(",").index("steps")] = steps
     (tmp_path / "run" / "metrics.csv").write_text("".join([*lines, ",".join(cells)]))
-    outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", "stop.generations=11")
-    assert outcome.code == 0, outcome.stderr
+    outcome = run_mpies(0, "train", write_config(CARTPOLE), "--out", "run", "stop.generations=11", code=0)
     assert "continuing from generation 10" in outcome.stderr
 
 

@@ -71,8 +71,7 @@ def test_a_dry_run_writes_the_script_beside_the_run_and_submits_nothing(ball, wr
     write_config(CONSTANTS, "constants.yaml")
     overrides = ["solver.population=12", "seed=4"]
     arguments = ["--nodes", 2, "--ranks-per-node", 3, "--constants", "constants.yaml", "--dry-run", *overrides]
-    ended = invoke("launch", "slurm", "ball.yaml", *arguments)
-    assert ended.code == 0, ended.stderr
+    ended = invoke("launch", "slurm", "ball.yaml", *arguments, code=0)
     script = "runs/ball_solver.population=12_seed=4.sbatch"
     assert ended.stdout.splitlines()[-1] == f"not run: sbatch {script}"
     assert "its generations take 0.9 h at most" in ended.stdout

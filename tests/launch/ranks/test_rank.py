@@ -58,8 +58,7 @@ def test_a_signal_stops_after_the_generation_with_code_75_and_the_run_goes_on(
     assert newest_checkpoint(run, print)[1]["generation"] == made
     assert f"stopped by a signal after generation {made}; " in process.stderr.read()
     assert not (run / "finished.yaml").exists() and not (run / "writer.json").exists()
-    outcome = run_mpies(0, "train", config, "--out", "run", f"stop.generations={max(made + 1, 10)}")
-    assert outcome.code == 0, outcome.stderr
+    run_mpies(0, "train", config, "--out", "run", f"stop.generations={max(made + 1, 10)}", code=0)
     assert read_digests(run)[:10] == digests_of(CARTPOLE)
 
 
@@ -132,8 +131,7 @@ def test_an_end_that_lies_behind_is_evaluated(every, digests_of, start_mpies, ru
     process.kill()
     process.communicate()
     made = len(read_digests(run))
-    outcome = run_mpies(0, "train", config, *options, "stop.generations=3")
-    assert outcome.code == 0, outcome.stderr
+    run_mpies(0, "train", config, *options, "stop.generations=3", code=0)
     rows = read_metrics(run)
     assert len(rows) == made and rows[-1]["eval_mean"] and read_digests(run)[:10] == digests_of(CARTPOLE)[:made]
     assert newest_checkpoint(run, print)[1]["generation"] == made
