@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from mpies.report.compare.curves import Curves
 from tests.report.web.served_runs import run_folder, server  # noqa: F401 (fixtures)
@@ -43,14 +42,6 @@ def two_runs(tmp_path_factory):
 def run(two_runs, tmp_path):
     """A run of its own: a copy of one-seed-1."""
     return shutil.copytree(two_runs / "one-seed-1", tmp_path / "run")
-
-
-@pytest.fixture
-def invoke():
-    """Run a command of mpies in this process.  Returns click's Result."""
-    from mpies.cli.main import main
-
-    return lambda *arguments: CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 @pytest.fixture

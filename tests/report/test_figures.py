@@ -12,35 +12,34 @@ from mpies.report.compare.run_groups import group_runs
 from mpies.report.compare.statistics import draw_comparison
 from mpies.report.figures import STYLE, draw_in_background, draw_return, render, scale_axis, write_file
 from tests.report.conftest import train
+from tests.support import invoke
 
 FILES = ["reward_vs_time.png", "reward_vs_iteration.png", "reward_vs_steps.png"]
 
 
-def test_the_command_draws_in_the_width_that_was_asked_for(run, invoke):
+def test_the_command_draws_in_the_width_that_was_asked_for(run):
     ended = invoke("plot", run, "--width", "4")
-    assert ended.exit_code == 0 and [line.rpartition("/")[2] for line in ended.stdout.split()] == FILES
+    assert ended.code == 0 and [line.rpartition("/")[2] for line in ended.stdout.split()] == FILES
     assert imageio.v3.imread(run / FILES[0]).shape[:2] == (384, 480)
     assert not list(run.glob(".*.tmp"))
 
 
-def test_what_is_no_run_is_refused_in_one_line(tmp_path, invoke):
+def test_what_is_no_run_is_refused_in_one_line(tmp_path):
     for flags in ([], ["--trajectory"]):
         ended = invoke("plot", tmp_path, *flags)
-        assert (
-            ended.exit_code == 2 and "; give the directory of a run" in ended.stderr and ended.stderr.count("\n") == 1
-        )
+        assert ended.code == 2 and "; give the directory of a run" in ended.stderr and ended.stderr.count("\n") == 1
 
 
-def test_a_run_without_a_generation_is_left_out(run, tmp_path, invoke):
+def test_a_run_without_a_generation_is_left_out(run, tmp_path):
     fresh, lacking = tmp_path / "fresh", tmp_path / "absent"
     fresh.mkdir()
     (fresh / "config.yaml").write_text((run / "config.yaml").read_text())
     ended = invoke("plot", fresh, run, lacking)
-    assert ended.exit_code == 0 and [line.rpartition("/")[2] for line in ended.stdout.split()] == FILES
+    assert ended.code == 0 and [line.rpartition("/")[2] for line in ended.stdout.split()] == FILES
     words = [f"left out: {fresh}: has no generation yet; ", f"left out: {lacking}/config.yaml: is absent or damaged; "]
     assert all(line.startswith(word) for line, word in zip(ended.stderr.splitlines(), words, strict=True))
     ended = invoke("plot", fresh, lacking)
-    assert ended.exit_code == 2 and ended.stderr.count("\n") == 1 and str(fresh) in ended.stderr
+    assert ended.code == 2 and ended.stderr.count("\n") == 1 and str(fresh) in ended.stderr
 
 
 @pytest.mark.parametrize("kind", ["png", "pdf", "svg"])

@@ -15,11 +15,11 @@ from mpies.runs.formats.ledger import find_end, read_records
 from mpies.training.replay import load_member
 from tests import support
 from tests.report.conftest import train
+from tests.support import assert_refused, invoke
 
 
-def test_a_trajectory_ends_at_the_final_policy_and_its_slice_goes_through_it(run, invoke):
-    ended = invoke("plot", run, "--trajectory", "--grid", "3", "--episodes", "2")
-    assert ended.exit_code == 0, ended.output
+def test_a_trajectory_ends_at_the_final_policy_and_its_slice_goes_through_it(run):
+    invoke("plot", run, "--trajectory", "--grid", "3", "--episodes", "2", code=0)
     for name in ("trajectory.png", "landscape.png"):
         assert imageio.v3.imread(run / name).shape[:2] == (504, 960)
     trajectory = read_trajectory(run)
@@ -74,40 +74,39 @@ def test_principal_axes_of_means_on_a_line_are_numbers():
     assert np.abs(axes).tolist() == [[1], [0]] and shares == pytest.approx([1, 0])
 
 
-def test_a_run_whose_mean_never_moves_has_no_trajectory(tmp_path, invoke):
+def test_a_run_whose_mean_never_moves_has_no_trajectory(tmp_path):
     train(tmp_path, "environment={id: MountainCar-v0, backend: gymnasium, max_steps: 20}", "--out", "still")
     ended = invoke("plot", tmp_path / "still", "--trajectory", "--grid", "3", "--episodes", "1")
-    assert ended.exit_code == 2 and "the mean has not moved in 6 generations" in ended.stderr
+    assert_refused(ended, "the mean has not moved in 6 generations")
     assert not list((tmp_path / "still").glob("*.png"))
 
 
-def test_runs_without_a_trajectory_are_left_out_beside_others(run, tmp_path, invoke):
+def test_runs_without_a_trajectory_are_left_out_beside_others(run, tmp_path):
     short = tmp_path / "short"
     shutil.copytree(run, short)
     ledger = short / "ledger.bin"
     ledger.write_bytes(ledger.read_bytes()[: find_end(ledger, 2)[1]])
     options = "--trajectory", "--grid", "3", "--episodes", "1"
     ended = invoke("plot", short, run, *options)
-    assert ended.exit_code == 0 and (run / "trajectory.png").exists() and not (short / "trajectory.png").exists()
+    assert ended.code == 0 and (run / "trajectory.png").exists() and not (short / "trajectory.png").exists()
     assert ended.stderr == f"left out: {short}: a trajectory needs at least 3 generations, but the ledger has 2\n"
     ended = invoke("plot", short, f"{short}/", *options)  # named twice, it is one run
-    assert ended.exit_code == 2 and ended.stderr.count("at least 3 generations, but the ledger has 2") == 1
+    assert ended.code == 2 and ended.stderr.count("at least 3 generations, but the ledger has 2") == 1
     assert "left out" not in ended.stderr
 
 
-def test_the_environment_of_a_run_is_closed_before_the_next_one_is_drawn(tmp_path, invoke, monkeypatch):
+def test_the_environment_of_a_run_is_closed_before_the_next_one_is_drawn(tmp_path, monkeypatch):
     """As each may need the only licence."""
     monkeypatch.setenv("LICENCES", str(tmp_path / "licences"))
     licensed = '{id: "tests.envs.licensed:Licensed", kwargs: {licences: 1}, instances: 1}'
     sections = f"environment: {licensed}\npolicy: {{hidden: []}}\nsolver: {{population: 8}}\nnoise: {{size: 1000}}\n"
     for name in ("one", "two"):
         support.train(tmp_path, f"{sections}stop: {{generations: 4}}\n", name)
-    ended = invoke("plot", tmp_path / "one", tmp_path / "two", "--trajectory", "--grid", "3", "--episodes", "1")
-    assert ended.exit_code == 0, ended.output
+    invoke("plot", tmp_path / "one", tmp_path / "two", "--trajectory", "--grid", "3", "--episodes", "1", code=0)
     assert (tmp_path / "two/landscape.png").exists()
 
 
-def test_a_generation_in_which_all_members_failed_is_drawn_without_a_warning(tmp_path, invoke, recwarn):
+def test_a_generation_in_which_all_members_failed_is_drawn_without_a_warning(tmp_path, recwarn):
     (tmp_path / "faulty.py").write_text(support.FAULTY_MODULE)
     config = support.FAULTY.format(share=0.5).replace('"faulty:Faulty-v0"', f"'{tmp_path}/faulty.py:Faulty'")
     config = config.replace("kwargs", "seeds: generation, kwargs")  # all members of a generation fail, or none
@@ -118,21 +117,19 @@ def test_a_generation_in_which_all_members_failed_is_drawn_without_a_warning(tmp
     assert not [one for one in recwarn.list if issubclass(one.category, RuntimeWarning)]
 
 
-def test_umap_is_drawn_where_it_is_installed_and_else_named(run, invoke):
-    ended = invoke("plot", run, "--members", "7")
-    assert ended.exit_code == 2 and "--members needs --trajectory" in ended.stderr
+def test_umap_is_drawn_where_it_is_installed_and_else_named(run):
+    assert_refused(invoke("plot", run, "--members", "7"), "--members needs --trajectory")
     ended = invoke("plot", run, "--trajectory", "--umap", "--grid", "3", "--episodes", "1", "--members", "7")
     if find_spec("umap"):
-        assert ended.exit_code == 0 and imageio.v3.imread(run / "trajectory_umap.png").shape[:2] == (504, 960)
+        assert ended.code == 0 and imageio.v3.imread(run / "trajectory_umap.png").shape[:2] == (504, 960)
     else:
-        assert ended.exit_code == 2 and 'pip install "mpies[umap]"' in ended.stderr
+        assert ended.code == 2 and 'pip install "mpies[umap]"' in ended.stderr
 
 
-def test_a_function_is_evaluated_once_at_each_point(tmp_path, invoke):
+def test_a_function_is_evaluated_once_at_each_point(tmp_path):
     sections = (
         "environment: {id: 'function:sphere', dimension: 3, shift: 1}\nsolver: {population: 8}\nnoise: {size: 1000}\n"
     )
     support.train(tmp_path, f"{sections}stop: {{generations: 4}}\n")
-    ended = invoke("plot", tmp_path / "run", "--trajectory", "--grid", "3", "--format", "svg")
-    assert ended.exit_code == 0, ended.output
+    invoke("plot", tmp_path / "run", "--trajectory", "--grid", "3", "--format", "svg", code=0)
     assert "return around the final mean, 1 held-out episode -->" in (tmp_path / "run" / "landscape.svg").read_text()

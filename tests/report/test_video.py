@@ -15,7 +15,7 @@ from mpies.report.video import Video
 from mpies.runs.formats import hdf5
 from mpies.runs.formats.metrics import read_metrics
 from mpies.training.task import Task
-from tests.support import describe_config
+from tests.support import assert_refused, describe_config, invoke
 
 CURE = "it must be a file in a folder that you may write to"
 
@@ -27,10 +27,9 @@ def without_screen(monkeypatch):
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "gif"])
-def test_a_video_lasts_as_long_as_the_episode(suffix, run, tmp_path, invoke):
+def test_a_video_lasts_as_long_as_the_episode(suffix, run, tmp_path):
     video = tmp_path / f"video.{suffix}"
-    ended = invoke("play", run, "--video", video)
-    assert ended.exit_code == 0, ended.output
+    ended = invoke("play", run, "--video", video, code=0)
     length = float(ended.stdout.rpartition(" ")[2])  # CartPole gives 1 a step
     if suffix == "mp4":
         assert len(imageio.v3.imread(video)) == length + 1
@@ -56,13 +55,13 @@ def test_the_camera_follows_a_robot(tmp_path, monkeypatch):
     assert brown[0].sum() > 500 and brown[1].sum() == pytest.approx(brown[0].sum(), rel=0.1)
 
 
-def test_a_member_is_replayed_and_recorded(run, tmp_path, invoke):
+def test_a_member_is_replayed_and_recorded(run, tmp_path):
     video = tmp_path / "video.mp4"
     recorded, replayed, failures = show_member(run, 2, 3, video)
     assert recorded == replayed and failures == {}
     assert len(imageio.v3.imread(video)) == recorded + 1
     ended = invoke("play", run, "--member", "2,3")
-    assert ended.exit_code == 0 and f"recorded {recorded:.6g}, " in ended.stdout
+    assert ended.code == 0 and f"recorded {recorded:.6g}, " in ended.stdout
 
 
 def test_several_episodes_follow_each_other_in_one_video(run, tmp_path):
@@ -82,19 +81,17 @@ def test_several_episodes_follow_each_other_in_one_video(run, tmp_path):
     ],
     ids=["no screen", "suffix", "no folder"],
 )
-def test_what_cannot_be_shown_is_refused_in_one_line(flags, words, run, invoke):
-    ended = invoke("play", run, *flags)
-    assert ended.exit_code == 2 and words in ended.stderr and ended.stderr.count("\n") == 1
+def test_what_cannot_be_shown_is_refused_in_one_line(flags, words, run):
+    assert_refused(invoke("play", run, *flags), words)
     config = validate_config({"environment": {"id": "function:sphere", "dimension": 3}}, "config")
     with pytest.raises(ConfigError, match="function:sphere has no episodes to show"), visible_task(config, None):
         pass
 
 
-def test_a_video_that_would_replace_a_folder_is_refused_and_leaves_nothing(run, tmp_path, invoke):
+def test_a_video_that_would_replace_a_folder_is_refused_and_leaves_nothing(run, tmp_path):
     folder = tmp_path / "films" / "all.gif"
     folder.mkdir(parents=True)
-    ended = invoke("play", run, "--video", folder)
-    assert ended.exit_code == 2
+    ended = invoke("play", run, "--video", folder, code=2)
     assert ended.stderr == f"mpies: {folder}: cannot be written (Is a directory); {CURE}\n"
     assert list(folder.parent.iterdir()) == [folder]
 
@@ -115,7 +112,7 @@ def write_policy(path, section):
         ("CartPoleSwingUp-v0", "gymnasium", 2),
     ],
 )
-def test_an_environment_is_recorded_without_a_screen(environment, package, stride, tmp_path, invoke):
+def test_an_environment_is_recorded_without_a_screen(environment, package, stride, tmp_path):
     """Of pybullet by its own renderer, of Atari by its emulator, of MuJoCo in software, of one of mpies by NumPy.
 
     stride: every so many steps are a frame, since 125 steps of the hopper take a second.
@@ -124,9 +121,9 @@ def test_an_environment_is_recorded_without_a_screen(environment, package, strid
     backend = "auto" if package == "pybullet" else "gymnasium"
     write_policy(tmp_path / "policy.h5", {"id": environment, "backend": backend, "max_steps": 3})
     ended = invoke("play", tmp_path / "policy.h5", "--video", tmp_path / "video.mp4")
-    if package == "mujoco" and "gl" in ended.output.lower():
+    if package == "mujoco" and "gl" in ended.stderr.lower():
         pytest.skip("MuJoCo finds no EGL here: apt-get install libegl1 libgl1-mesa-dri")
-    assert ended.exit_code == 0, ended.output
+    assert ended.code == 0, ended.stderr
     frames = imageio.v3.imread(tmp_path / "video.mp4").astype(int)
     assert len(frames) == len(range(0, 4, stride))
     assert frames[0].std() > 5  # not of one colour
@@ -195,15 +192,15 @@ NEEDS = "its constructor must accept render_mode, and with render_mode rgb_array
         ("Blind", "it draws no pictures"),
     ],
 )
-def test_an_environment_that_draws_nothing_is_refused_with_what_it_needs(name, reason, tmp_path, invoke):
+def test_an_environment_that_draws_nothing_is_refused_with_what_it_needs(name, reason, tmp_path):
     (tmp_path / "room.py").write_text(ROOM)
     write_policy(tmp_path / "policy.h5", {"id": f"{tmp_path}/room.py:{name}"})
     ended = invoke("play", tmp_path / "policy.h5", "--video", tmp_path / "video.gif")
-    assert ended.exit_code == 2 and not list(tmp_path.glob("*video*"))
+    assert ended.code == 2 and not list(tmp_path.glob("*video*"))
     assert ended.stderr == f"mpies: {tmp_path}/room.py:{name} cannot be shown: {reason}; {NEEDS}\n"
 
 
-def test_a_member_whose_episodes_fail_has_no_video_and_this_is_said(tmp_path, invoke):
+def test_a_member_whose_episodes_fail_has_no_video_and_this_is_said(tmp_path):
     reset, step = "def reset(self, seed=None, options=None):\n", "def step(self, action):\n"
     fails = ROOM.replace(reset, f"{reset}        self.left = 3\n").replace("1.0, True", "1.0, False")
     fails = fails.replace(step, f"{step}        self.left -= 1\n        1 / self.left\n")
@@ -214,15 +211,15 @@ def test_a_member_whose_episodes_fail_has_no_video_and_this_is_said(tmp_path, in
     invoke("train", tmp_path / "room.yaml", "--out", tmp_path / "run")  # its last evaluation fails
     video = tmp_path / "video.gif"
     ended = invoke("play", tmp_path / "run", "--member", "1,0", "--video", video)
-    assert ended.exit_code == 1 and not video.exists() and "ZeroDivisionError" in ended.stdout
+    assert ended.code == 1 and not video.exists() and "ZeroDivisionError" in ended.stdout
     cure = "play another --member"
     assert ended.stderr == f"mpies: {video}: not written, since episodes of this member failed; {cure}\n"
-    assert invoke("play", tmp_path / "run", "--member", "1,0").exit_code == 0  # as recorded
+    assert invoke("play", tmp_path / "run", "--member", "1,0").code == 0  # as recorded
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "gif"])
 @pytest.mark.parametrize("limit", [1000, 50_000])
-def test_a_full_disk_leaves_the_earlier_video_in_place(suffix, limit, tmp_path, invoke):
+def test_a_full_disk_leaves_the_earlier_video_in_place(suffix, limit, tmp_path):
     """The process may write files of `limit` bytes at most."""
     noise = "np.random.default_rng(0).integers(0, 255, (480, 640, 3), np.uint8)"
     (tmp_path / "room.py").write_text(ROOM.replace("np.zeros((16, 16, 3), np.uint8)", noise))
@@ -235,6 +232,6 @@ def test_a_full_disk_leaves_the_earlier_video_in_place(suffix, limit, tmp_path, 
         done = invoke("play", tmp_path / "policy.h5", "--video", video)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-    assert done.exit_code == 1 and video.read_bytes() == b"an earlier one" and not list(tmp_path.glob(".video*"))
+    assert done.code == 1 and video.read_bytes() == b"an earlier one" and not list(tmp_path.glob(".video*"))
     line = done.stderr.splitlines()[-1]
     assert line.startswith(f"mpies: the output cannot be written ({video}: ") and line.endswith("make room")

@@ -7,6 +7,7 @@ from mpies.core.errors import RunError
 from mpies.report.compare.curves import NEEDED, read_curves
 from mpies.runs.reader import RunView
 from tests.report.web.served_runs import line
+from tests.support import assert_refused, invoke
 
 
 def test_columns_are_read_with_gaps_where_nothing_was_evaluated(run_folder):
@@ -34,13 +35,13 @@ def test_a_view_reads_the_lines_that_were_added(run_folder):
 @pytest.mark.parametrize(
     "config", ["model: resnet\n", "environment: {id: CartPole-v1}\nversions:\n", "environment: [1]\nsolver: 2\n"]
 )
-def test_a_config_that_is_damaged_or_of_another_program_is_refused(config, run_folder, invoke):
+def test_a_config_that_is_damaged_or_of_another_program_is_refused(config, run_folder):
     run = run_folder / "first"
     (run / "config.yaml").write_text(config)
     for command in ("plot", "report", "compare"):
-        ended = invoke(command, run)
-        assert ended.exit_code == 2 and ended.stderr.count("\n") == 1
-        assert "config.yaml: lacks sections that every run has; give the directory of a run" in ended.stderr
+        assert_refused(
+            invoke(command, run), "config.yaml: lacks sections that every run has; give the directory of a run"
+        )
 
 
 def test_a_run_without_versions_is_read(run_folder):
@@ -50,22 +51,23 @@ def test_a_run_without_versions_is_read(run_folder):
     assert (len(curves), curves.versions, curves.machines) == (3, {}, ())
 
 
-def test_the_metrics_of_another_program_are_no_generations(run_folder, invoke, tmp_path):
+def test_the_metrics_of_another_program_are_no_generations(run_folder, tmp_path):
     (run_folder / "first/metrics.csv").write_text("epoch,loss\n1,0.5\n")
     with pytest.raises(RunError, match="has no generation yet"):
         read_curves(run_folder / "first")
     ended = invoke("compare", run_folder / "first", run_folder / "group", "--out", tmp_path / "out")
-    assert ended.exit_code == 2 and "has no generation yet" in ended.stderr
+    assert_refused(ended, "has no generation yet")
 
 
 @pytest.mark.parametrize("name", NEEDED[1:])
-def test_metrics_without_a_column_that_every_run_has_are_refused(name, run_folder, invoke):
+def test_metrics_without_a_column_that_every_run_has_are_refused(name, run_folder):
     file = run_folder / "first/metrics.csv"
     file.write_text(file.read_text().replace(f",{name},", f",my_{name},"))
     for command in ("plot", "report", "compare"):
-        ended = invoke(command, run_folder / "first")
-        assert ended.exit_code == 2 and ended.stderr.count("\n") == 1
-        assert f"metrics.csv: lacks {name}, which every run has; give the directory of a run" in ended.stderr
+        assert_refused(
+            invoke(command, run_folder / "first"),
+            f"metrics.csv: lacks {name}, which every run has; give the directory of a run",
+        )
 
 
 def test_what_is_no_run_is_refused(run_folder, tmp_path):
