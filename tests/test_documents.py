@@ -93,6 +93,8 @@ def shortened(command):
     """The command with fewer generations and repetitions, into the run that it would write: its words are tried."""
     if re.search(r" bench ", command):
         return f"{command} --repeats 1 --generations 1"
+    if command.startswith("mpies verify "):
+        return re.sub(r"1,3\b", "1,2", command) + " --generations 2"
     if not re.match(r"mpies (train|sweep) ", command) or "--dry-run" in command:
         return command
     if "stop.generations=" in command:
@@ -210,11 +212,6 @@ def test_links_of_pages_lead_to_files_and_headings():
             target = page.parent / link if link else page
             assert target.exists(), f"{page.name}: {link}"
             assert not anchor or anchor in anchors(target), f"{page.name}: {link}#{anchor}"
-
-
-def test_the_table_of_recipes_leads_to_every_page_of_results():
-    text = (HOME / "docs/recipes.md").read_text()
-    assert RESULTS and not [page.name for page in RESULTS if f"(recipes/{page.name})" not in text]
 
 
 def test_the_readme_leads_to_every_page():

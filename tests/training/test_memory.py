@@ -56,18 +56,17 @@ def test_numbers_beyond_64_bits_are_refused_as_such():
     assert validate_config(CARTPOLE | {"seed": 10**40}, "x").seed == 10**40
 
 
-def test_the_commands_refuse_it_in_one_line(run_mpies, write_config):
-    config = write_config("environment: {id: CartPole-v1}\npolicy: {hidden: [100000000]}\n")
-    for command in (["check", config], ["train", config, "--out", "run"]):
-        assert_refused(run_mpies(0, *command), "a rank needs at least", "the policy (700,000,002 parameters)")
+def test_the_commands_refuse_it_in_one_line(here):
+    for command in ("check", "CartPole-v1"), ("train", "CartPole-v1", "--out", "run"):
+        outcome = invoke(*command, "policy.hidden=[100_000_000]")
+        assert_refused(outcome, "a rank needs at least", "the policy (700,000,002 parameters)")
 
 
-def test_a_covariance_that_cannot_fit_is_refused_before_anything_begins(run_mpies, write_config, tmp_path):
-    config = write_config('environment: {id: "function:sphere", dimension: 20000}\nsolver: {kind: cma_es}\n')
+def test_a_covariance_that_cannot_fit_is_refused_before_anything_begins(here):
     for command in ("check", "train"):
-        outcome = run_mpies(0, command, config)
+        outcome = invoke(command, "function:sphere", "environment.dimension=20000", "solver={kind: cma_es}")
         assert_refused(outcome, "needs 16.0 GB for 20,000 parameters", "covariance: diagonal")
-    assert list(tmp_path.iterdir()) == [config]
+    assert list(here.iterdir()) == []
 
 
 def test_observations_of_reference_are_refused_before_they_are_played():
@@ -126,11 +125,10 @@ def test_a_limit_of_episodes_grows_no_further_than_numbers_go(run_mpies, write_c
 
 
 @pytest.mark.parametrize("key", ["noise.size", "solver.population", "evaluation.episodes"])
-def test_a_dry_run_refuses_what_training_refuses(key, run_mpies, write_config):
-    command = ["train", write_config(as_yaml(CARTPOLE)), f"{key}=100_000_000_000", "--out", "run"]
-    trained, dry = run_mpies(0, *command), run_mpies(0, *command, "--dry-run")
-    assert_refused(trained, "a rank needs at least", f"for {key}, but")
-    assert_refused(dry, "a rank needs at least", f"for {key}, but")
+def test_a_dry_run_refuses_what_training_refuses(key, here):
+    command = "train", "CartPole-v1", f"{key}=100_000_000_000", "--out", "run"
+    for outcome in invoke(*command), invoke(*command, "--dry-run"):
+        assert_refused(outcome, "a rank needs at least", f"for {key}, but")
 
 
 def test_a_dry_run_refuses_a_table_that_shared_memory_cannot_hold(monkeypatch, tmp_path):
