@@ -31,7 +31,7 @@ def find_place(file: Path) -> Path:
 def gather() -> None:
     """Write the pages, and every file that they link to, into build/pages."""
     shutil.rmtree(PAGES, ignore_errors=True)
-    waiting = [HOME / "README.md", *sorted((HOME / "docs").glob("*.md"))]
+    waiting = [HOME / "README.md", HOME / "docs/site.css", *sorted((HOME / "docs").glob("*.md"))]
     done: set[Path] = set()
     while waiting:
         file = waiting.pop()
