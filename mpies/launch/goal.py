@@ -122,8 +122,8 @@ class RunsFinished(Goal):
         found = recent_pace(run, stop) if run and stop else None
         if found is None or stop is None:
             return False
-        pace, _ = found
-        return growth_pays(pace, start.ranks, more, start.start_up(pace.seconds), stop.grace)
+        generation, left, _ = found
+        return growth_pays(left, generation, start.ranks, more, start.start_up(generation), stop.grace)
 
 
 class Start:

@@ -268,7 +268,9 @@ class Supervisor:
             if (code := processes.wait(POLL)) is not None:
                 return code
             if start.look() and start.cause:
-                self._report_cost(start)
+                seconds, newest = start.first_row - start.stopped_at, self._newest_generation()
+                done = f"generation {newest} is done by {start.size()}"
+                self._report("INFO", f"{start.cause} cost {seconds:.1f} s: {done}")
             if not (is_asked or self._signals):
                 self._wanted = watch.find_larger()
             if not is_asked and (self._signals or self._wanted):
@@ -281,11 +283,6 @@ class Supervisor:
                 return processes.end(FAILED)
             if watch.has_hung(is_asked):
                 return processes.end(REQUEUE if is_asked else FAILED)
-
-    def _report_cost(self, start: Start) -> None:
-        """Log what a restart has cost whose first generation is on record."""
-        seconds, newest = start.first_row - start.stopped_at, self._newest_generation()
-        self._report("INFO", f"{start.cause} cost {seconds:.1f} s: generation {newest} is done by {start.size()}")
 
 
 def _load(config: str, overrides: Sequence[str]) -> "Config":

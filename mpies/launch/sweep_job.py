@@ -10,7 +10,7 @@ from mpies.launch.hosts import Where, count_slots
 from mpies.launch.ranks.rank import this_rank
 from mpies.launch.ranks.rank_processes import Write, write_lines
 from mpies.launch.supervisor import LOCAL, Supervisor
-from mpies.runs.pace import Pace, growth_pays, recent_pace
+from mpies.runs.pace import growth_pays, recent_pace
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.rank_groups import check_ranks_per_run
 from mpies.sweeps.table import print_ending
@@ -88,7 +88,7 @@ class SweepFinished(Goal):
         waiting = sum(1 for _ in folder.find_left())
         if not (found and waiting):
             return False
-        generation = max(pace.seconds for pace, _ in found)
-        work = sum(pace.left * pace.seconds * ranks for pace, ranks in found) / len(found) * (len(running) + waiting)
-        pace = Pace(generation, work / start.ranks / generation)
-        return growth_pays(pace, start.ranks, more, start.start_up(generation), running[0][1].grace)
+        generation = max(seconds for seconds, _, _ in found)
+        work = sum(left * ranks for _, left, ranks in found) / len(found) * (len(running) + waiting)
+        start_up, grace = start.start_up(generation), running[0][1].grace
+        return growth_pays(work / start.ranks, generation, start.ranks, more, start_up, grace)

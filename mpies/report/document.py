@@ -232,10 +232,7 @@ def _tell_seeds(runs: list[Curves]) -> str:
     table = f'<table class="seeds"><tr>{head}</tr>{"".join(lines)}</table>'
     if not (count := np.isfinite(final).sum()):
         return table
-    try:
-        known = describe_group(group)
-    except ConfigError as error:
-        return f"{table}<p>{html.escape(str(error))}</p>"
+    known = describe_group(group)
     mean, low, high = (format_return(known[name]) for name in ("iqm", "low", "high"))
     return f"{table}<p>Interquartile mean {mean}, 95 % bootstrap interval {low} to {high}, over {count} seeds.</p>"
 

@@ -1,7 +1,6 @@
 """How fast a run is, told from its newest generations, and whether starting it again on more ranks pays."""
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,18 +13,10 @@ RECENT = 5  # generations whose mean length counts
 WORTH = 2  # stopping runs, to go on with other ranks, must save this many times what it costs
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How fast a run is.  seconds: of a generation, lately.  left: generations at most."""
+def recent_pace(run: Path, stop: "StopSection") -> tuple[float, float, int] | None:
+    """Seconds of a generation of a run, lately, the seconds that are left at most, and its ranks.
 
-    seconds: float
-    left: float
-
-
-def recent_pace(run: Path, stop: "StopSection") -> tuple[Pace, int] | None:
-    """The Pace of a run, and on how many ranks; None before two generations since a rank 0 last began to write it.
-
-    None also where a cell of these generations is damaged.
+    None before two generations since a rank 0 last began to write it, and where a cell of these is damaged.
     """
     rows = read_metrics(run)
     rows = [row for row in rows[-RECENT - 1 :] if row.get("starts") == rows[-1].get("starts")]
@@ -38,20 +29,20 @@ def recent_pace(run: Path, stop: "StopSection") -> tuple[Pace, int] | None:
         steps = (float(last["steps"]) - float(first["steps"])) / count
     except (ValueError, ZeroDivisionError):
         return None
-    left = [float(stop.generations - int(last["generation"]))]
+    left = [seconds * (stop.generations - int(last["generation"]))]
     if stop.seconds is not None:
-        left.append((stop.seconds - float(last["seconds"])) / max(seconds, 1e-9))
+        left.append(stop.seconds - float(last["seconds"]))
     if stop.steps is not None:
-        left.append((stop.steps - float(last["steps"])) / max(steps, 1))
-    return Pace(seconds, max(0.0, min(left))), max(1, parse_count(last["ranks"]))
+        left.append(seconds * (stop.steps - float(last["steps"])) / max(steps, 1))
+    return seconds, max(0.0, min(left)), max(1, parse_count(last["ranks"]))
 
 
-def growth_pays(pace: Pace, ranks: int, more: int, start_up: float, grace: float) -> bool:
-    """Whether to start again on `more` ranks than `ranks`.
+def growth_pays(left: float, generation: float, ranks: int, more: int, start_up: float, grace: float) -> bool:
+    """Whether to start again on `more` ranks than `ranks`.  All times are in seconds.
 
-    It saves the generations that are left a share 1 - ranks/more of their time.  It costs the start-up (seconds) and,
-    where a generation is longer than stop.grace (seconds), the play of that time, which is begun and thrown away.
+    It saves a share 1 - ranks/more of the time that is left.  It costs the start-up and, where a generation is longer
+    than stop.grace, the play of that time, which is begun and thrown away.
     """
-    saved = pace.left * pace.seconds * (1 - ranks / more)
-    cost = start_up + (grace if pace.seconds > grace else 0.0)
+    saved = left * (1 - ranks / more)
+    cost = start_up + (grace if generation > grace else 0.0)
     return math.isfinite(saved) and saved > WORTH * cost

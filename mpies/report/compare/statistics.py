@@ -192,7 +192,6 @@ def draw_comparison(
 
     A group has the same colour in all panels.  band: one of BANDS.  scale: one of figures.SCALES.
     machine: where the runs were trained, which a plot against time names.
-    Raises ConfigError where SciPy is not installed.
     """
     tasks = group_by_task(groups)
     place = f"; trained on {machine}" if machine and axis == "time" else ""

@@ -50,6 +50,8 @@ def unpack(content: bytes, name: str | Path) -> tuple[Arrays, Attributes]:
 
     Raises RunError where it is damaged, NewerFormat where a newer mpies wrote it.
     """
+    import h5py
+
     words = content[:_HEADER].split(b"\n")[0].split()
     if len(words) != 4 or words[0] != b"mpies" or words[2] != b"sha256":
         raise RunError(f"{name}: is not a file of mpies, or its beginning is damaged")
@@ -57,13 +59,6 @@ def unpack(content: bytes, name: str | Path) -> tuple[Arrays, Attributes]:
         raise RunError(f"{name}: is damaged or cut off (its checksum differs)")
     if words[1] != b"%d" % FORMAT:
         raise NewerFormat(f"{name}: has format {words[1].decode()}, this mpies reads {FORMAT}; use a newer mpies")
-    return _read_content(content, name)
-
-
-def _read_content(content: bytes, name: str | Path) -> tuple[Arrays, Attributes]:
-    """The arrays and attributes of a HDF5 file.  Raises RunError where it is damaged."""
-    import h5py
-
     arrays: Arrays = {}
 
     def collect(key: str, item: Any) -> None:
