@@ -52,14 +52,14 @@ def test_a_script_asks_for_what_the_job_needs(kind, tmp_path):
 def test_a_script_trains_and_submits_itself_again_until_the_run_is_complete(kind, write_config, here):
     write_config(CARTPOLE, "pole.yaml")
     ended = invoke("launch", kind, "pole.yaml", "--ranks-per-node", 2, "--out", "run", "--time", "10", "--dry-run")
-    system = SYSTEMS[kind]
-    assert ended.code == 0 and ended.stdout.endswith(f"not run: {system.submit} < run.{kind}\n"), ended.stderr
+    _, number, folder, hosts, submit = SYSTEMS[kind]
+    assert ended.code == 0 and ended.stdout.endswith(f"not run: {submit} < run.{kind}\n"), ended.stderr
     (here / "hosts").write_text("localhost\nlocalhost\n")
-    program = here / "bin" / system.submit.split()[0]
+    program = here / "bin" / submit.split()[0]
     program.parent.mkdir()
     program.write_text("#!/bin/sh\ncat >again; echo $MPIES_SUCCESSORS >>left\n")
     program.chmod(0o755)
-    variables = {system.number: "7.server", system.folder: str(here), system.hostfile: str(here / "hosts")}
+    variables = {number: "7.server", folder: str(here), hosts: str(here / "hosts")}
     environment = os.environ | variables | {"PATH": f"{program.parent}:{os.environ['PATH']}"}
     script = (here / f"run.{kind}").read_text()
     assert f"PATH={Path(sys.executable).parent}:" in script
