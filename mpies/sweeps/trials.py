@@ -54,23 +54,13 @@ class SweepFile(Options):
     sampler: SamplerOptions | None = Field(None, description="have Optuna propose the settings")
 
 
-@dataclass(frozen=True)
-class Sweep:
+class Sweep(SweepFile):
     """A base config and what varies.
 
-    base: the config's values.  where: its path, for messages.  vary: keys to lists or distributions, as in a file.
-    trials: how many times the distributions are drawn from.  seeds: None for the base's own.
-    halving: None where all settings are trained to their end.  sampler: None where all settings are known beforehand.
+    base: the config's values.  seeds: as a list; None for the base's own.  where: path of the base, for messages.
     """
 
-    base: Values
     where: str
-    vary: dict[str, Any]
-    trials: int | None = None
-    seeds: list[int] | None = None
-    draw_seed: int = 1
-    halving: HalvingOptions | None = None
-    sampler: SamplerOptions | None = None
 
     @property
     def varied(self) -> list[str]:
@@ -202,8 +192,8 @@ def read_sweep(
     elif not isinstance(base, dict):
         raise ConfigError(f"{where}: base must be a config, its path or a recipe's name, but is {quoted(base)}")
     seeds = None if file.seeds is None else read_seeds(file.seeds)
-    vary = {**file.vary, **(vary or {})}
-    return Sweep(base, place, vary, file.trials, seeds, file.draw_seed, file.halving, file.sampler)
+    found = {"base": base, "seeds": seeds, "vary": {**file.vary, **(vary or {})}}
+    return Sweep.model_construct(where=place, **{**dict(file), **found})
 
 
 def check_trials(sweep: Sweep, trials: Sequence[Trial]) -> None:

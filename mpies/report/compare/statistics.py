@@ -1,11 +1,10 @@
 """Compare configs over several seeds each, so that a difference can be told from chance.
 
-Statistics over the seeds, tables for the terminal and as CSV, JSON and LaTeX, and figures.
+Statistics over the seeds, tables for the terminal and as CSV and JSON, and figures.
 """
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,33 +151,6 @@ def _describe_runs(group: RunGroup, machine: str) -> list[Row]:
     return described
 
 
-def as_latex(groups: Sequence[RunGroup], machine: str = "") -> str:
-    """A table for LaTeX; it needs the package booktabs."""
-    heads, *rows = tabulate(groups, machine)
-    columns = "l" * (1 + (heads[0] == "task")) + "r" * (len(heads) - 1 - (heads[0] == "task"))
-    lines = [" & ".join(map(_escape, row)) + r" \\" for row in rows]
-    return "\n".join(
-        [
-            "% IQM: interquartile mean over seeds, with its 95 % bootstrap interval.  Needs \\usepackage{booktabs}.",
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            " & ".join(map(_escape, heads)) + r" \\",
-            r"\midrule",
-            *lines,
-            r"\bottomrule",
-            r"\end{tabular}",
-            "",
-        ]
-    )
-
-
-def _escape(text: str) -> str:
-    """A text for LaTeX; negative numbers get a minus."""
-    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    escaped = "".join(special.get(letter, f"\\{letter}" if letter in "&%$#_{}" else letter) for letter in text)
-    return re.sub(r"(?<!\S)-\d[\d.,e+-]*(?!\S)", r"$\g<0>$", escaped)
-
-
 @paper_style()
 def draw_comparison(
     groups: Sequence[RunGroup],
@@ -251,7 +223,7 @@ def write_comparison(
     scale: str = "auto",
     machine: str = "",
 ) -> Iterator[Path]:
-    """Write comparison.csv, .json and .tex, comparison_vs_steps.png and its like into the folder `out`.
+    """Write comparison.csv and .json, comparison_vs_steps.png and its like into the folder `out`.
 
     machine: where all runs were trained; without it nothing is told of seconds.  Yields the path of each file when it
     is written.  Raises ConfigError where the folder cannot be made, and RunError where a file cannot be written.
@@ -260,7 +232,7 @@ def write_comparison(
         Path(out).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--out {out}: cannot be created ({error.strerror}); give another folder") from None
-    for kind, make in (("csv", as_csv), ("json", as_json), ("tex", as_latex)):
+    for kind, make in (("csv", as_csv), ("json", as_json)):
         file = Path(out) / f"comparison.{kind}"
         write_file(file, make(groups, machine).encode())
         yield file

@@ -12,7 +12,7 @@ import yaml
 
 from mpies.report.compare.curves import find_machine, read_curves
 from mpies.report.compare.run_groups import group_runs
-from mpies.report.compare.statistics import as_csv, as_json, as_latex, draw_comparison, tabulate
+from mpies.report.compare.statistics import as_csv, as_json, draw_comparison, tabulate
 from mpies.runs.machine import describe_machine, machines_of
 from mpies.runs.reader import RunView
 from tests.support import assert_refused, invoke
@@ -26,7 +26,7 @@ def test_the_command_compares_trained_runs(two_runs, tmp_path):
     assert iqm == f"{np.mean(final):,.2f}" and extremes == interval == f"{final[0]:,.2f} to {final[1]:,.2f}"
     ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path / "new/folder")
     assert ended.code == 0 and "0 of 2" in ended.stdout
-    tables = ["comparison.csv", "comparison.json", "comparison.tex"]
+    tables = ["comparison.csv", "comparison.json"]
     assert sorted(path.name for path in tmp_path.glob("new/folder/*")) == [
         *tables,
         "comparison_vs_iteration.png",
@@ -107,9 +107,6 @@ def test_the_table_is_written_for_other_programs(make_curves):
     assert found["machine"] is None and "seconds" not in found["groups"][0]
     (snes,) = (group for group in found["groups"] if group["config"] == "snes")
     assert [run["evaluation"] for run in snes["results"]] == [-3, -5] and snes["settings"]["solver.kind"] == "snes"
-    latex = as_latex(groups)
-    assert r"snes & 2 & 0 of 2 & $-4.00$ & $-5.00$ to $-3.00$ & $-5.00$ to $-3.00$ & - \\" in latex
-    assert r"95 \% interval" in latex and latex.count(r"\\") == 3
 
 
 def test_a_run_that_has_ended_keeps_its_last_evaluation(make_curves):
