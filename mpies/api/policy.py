@@ -17,7 +17,7 @@ from mpies.core.paths import absolute
 from mpies.core.text import describe_value
 from mpies.policies import make_policy
 from mpies.policies.export import ENDINGS, export_policy, require_exportable
-from mpies.report.evaluate import play_held_out
+from mpies.report.evaluate import play_held_out, show_policy
 from mpies.runs.directory import refuse_run_file
 from mpies.runs.files import write_atomically, writing
 from mpies.runs.formats.policy_file import PolicyFile, find_policy, load_policy
@@ -179,6 +179,19 @@ class Policy:
                 raise UserError(reason)
             log.warning("%s", reason)
         return evaluation
+
+    def play(
+        self, video: str | Path | None = None, episodes: int = 1, seed: int | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Show held-out episodes, as `mpies play` does.  Returns their returns (episodes,).
+
+        video: an .mp4 or .gif to record to; None for a window.  seed: as for `evaluate`.
+        Raises UserError where the environment draws no pictures, and ConfigError where a package is not installed.
+        """
+        file = None if video is None else read_path("video", video)
+        return show_policy(
+            self._saved, read_whole_number("episodes", episodes, 1), read_optional_number("seed", seed, 0), file
+        )
 
     def save(self, path: str | Path) -> None:
         """Write a policy file, for `Policy.load`, `mpies evaluate`, `mpies export` and policy.init_from.

@@ -1,5 +1,6 @@
 """A run directory in Python: its metrics, its policies, and what its ledger tells of the past."""
 
+import functools
 import html
 import math
 import os
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.api.arguments import read_path, read_whole_number
-from mpies.api.policy import Policy
+from mpies.api.policy import Evaluation, Policy
 from mpies.config.schema import Config
 from mpies.config.trust import trusting
 from mpies.core.errors import ConfigError, RunError, import_extra
@@ -19,7 +20,7 @@ from mpies.core.paths import absolute
 from mpies.report.compare.curves import name_run_below, read_curves
 from mpies.report.document import make_summary, write_report
 from mpies.report.evaluate import show_member
-from mpies.report.figures import AXES, draw_return
+from mpies.report.figures import AXES, draw_return, render
 from mpies.runs.formats import ledger
 from mpies.runs.formats.metrics import COLUMNS
 from mpies.runs.reader import Columns, RunView, find_runs, is_run, read_run_config
@@ -126,6 +127,10 @@ class Run:
         self._newest()
         return Policy.load(self.path, self._trust)
 
+    def evaluate(self, episodes: int = 100, seed: int | None = None) -> Evaluation:
+        """Play held-out episodes with the best policy, as `mpies evaluate` does; see `Policy.evaluate`."""
+        return self.best.evaluate(episodes, seed)
+
     def policy(self, generation: int | None = None) -> Policy:
         """The mean as it was after a generation, computed again from the ledger.
 
@@ -174,7 +179,9 @@ class Run:
         if axis not in AXES:
             raise ConfigError(f"axis must be one of {', '.join(AXES)}, but is {axis!r}")
         self._newest()
-        return draw_return(read_curves(self._view), axis)
+        figure = draw_return(read_curves(self._view), axis)
+        figure._repr_png_ = functools.partial(render, figure)  # type: ignore[attr-defined]  # notebooks show it
+        return figure
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write a report as one HTML file, by default report.html in the run.  Returns its path.

@@ -226,9 +226,15 @@ def play_policy(
     Returns the policy's generation and the returns (episodes,).
     """
     policy = load_policy_of(path, generation)
+    return policy.generation, show_policy(policy, episodes, seed, video, deterministic)
+
+
+def show_policy(
+    policy: PolicyFile, episodes: int, seed: int | None, video: str | Path | None, deterministic: bool = True
+) -> npt.NDArray[np.float64]:
+    """Show held-out episodes of a policy, as `play_policy` does.  Returns the returns (episodes,)."""
     with recording(video) as recorder, visible_task(policy.config, recorder, policy.constants) as task:
-        returns = show_episodes(task, held_out_batch(policy, task, episodes, seed, deterministic))
-    return policy.generation, returns
+        return show_episodes(task, held_out_batch(policy, task, episodes, seed, deterministic))
 
 
 def show_member(

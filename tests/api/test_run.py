@@ -114,13 +114,23 @@ def test_the_best_policy_is_that_of_best_h5(run, path):
     np.testing.assert_array_equal(run.best.parameters, load_policy(path / "best.h5").arrays["parameters"])
 
 
+def test_a_run_is_evaluated_by_its_best_policy_which_plays(run, tmp_path):
+    evaluation = run.evaluate(episodes=5, seed=3)
+    assert evaluation.returns.tolist() == run.best.evaluate(episodes=5, seed=3).returns.tolist()
+    returns = run.best.play(tmp_path / "film.gif", seed=3)
+    assert returns.tolist() == evaluation.returns[:1].tolist()
+    assert (tmp_path / "film.gif").read_bytes().startswith(b"GIF")
+
+
 def test_a_report_is_written(run, tmp_path):
     assert run.report(tmp_path / "report.html") == tmp_path / "report.html"
     assert "CartPole-v1" in (tmp_path / "report.html").read_text()
 
 
 def test_the_returns_are_a_figure_of_matplotlib(run):
-    (axes,) = run.plot("iteration").axes
+    figure = run.plot("iteration")
+    (axes,) = figure.axes
+    assert figure._repr_png_().startswith(b"\x89PNG")  # for notebooks
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), run.metrics["return_mean"])
     with pytest.raises(mpies.ConfigError, match="axis must be one of time, iteration, steps, but is 'rounds'"):
         run.plot("rounds")

@@ -72,6 +72,9 @@ def check(programs, folder, digests):
     assert "ok    inner loop      compiled" in found
     listed = run(programs / "mpies", "recipes", folder=folder)
     assert "\nhopper-openai " in listed and "500.0" in listed
+    for cluster, ending in (("slurm", "not run: sbatch runs/cartpole.sbatch\n"), ("pbs", "< runs/cartpole.pbs\n")):
+        assert run(programs / "mpies", "launch", cluster, "cartpole", "--dry-run", folder=folder).endswith(ending)
+    assert "requeue() {" in (folder / "runs/cartpole.sbatch").read_text()
     evaluated = run(programs / "mpies", "evaluate", "cartpole", "--episodes", 2, folder=folder)
     assert "mpies/results/cartpole/policy.h5, generation" in evaluated
     records = run(sys.executable, "-m", "mpies", "reproduce", "x", folder=folder, expected=2)
