@@ -118,7 +118,7 @@ def test_a_run_is_evaluated_by_its_best_policy_which_plays(run, tmp_path):
     evaluation = run.evaluate(episodes=5, seed=3)
     assert evaluation.returns.tolist() == run.best.evaluate(episodes=5, seed=3).returns.tolist()
     returns = run.best.play(tmp_path / "film.gif", seed=3)
-    assert returns.tolist() == evaluation.returns[:1].tolist()
+    assert returns.tolist() == run.evaluate(1, seed=3).returns.tolist()
     assert (tmp_path / "film.gif").read_bytes().startswith(b"GIF")
 
 
