@@ -53,7 +53,7 @@
     }
 #else
 #define HAS(feature) 0
-#define CALL(NETWORK, ...) any_processor_##NETWORK(__VA_ARGS__)
+#define CALL(NETWORK, ...) any_processor_##NETWORK(__VA_ARGS__);
 #endif
 
 long mpies_lanes = 16;
