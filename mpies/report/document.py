@@ -83,6 +83,7 @@ def make_report(curves: Curves, others: Iterable[Curves] = (), video: Path | Non
     title = html.escape(f"{curves.name}: {curves.title}")
     seeds = sorted([curves, *others], key=lambda run: order_of(run.config["seed"]))
     config = shorten_config(curves.config)
+    picture = base64.b64encode(render(draw_return(curves, "steps"), "svg")).decode()
     packages = html.escape(", ".join(f"{name} {version}" for name, version in curves.versions.items()))
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -91,7 +92,8 @@ def make_report(curves: Curves, others: Iterable[Curves] = (), video: Path | Non
 <h2>What was trained, and on what</h2>
 {_table(_list_method(curves))}
 <h2>Return</h2>
-{_picture(curves)}<p>Members are the policies that a generation samples around the mean. Evaluations play held-out
+<img class="curves" src="data:image/svg+xml;base64,{picture}" alt="return against steps">
+<p>Members are the policies that a generation samples around the mean. Evaluations play held-out
 episodes with the mean itself; bars are 95 % confidence intervals over episodes.</p>
 <h2>Evaluation</h2>
 {_table(_list_results(curves))}
@@ -251,11 +253,6 @@ def _show_video(curves: Curves, video: Path | None) -> str:
     is_picture = VIDEOS[video.suffix].startswith("image/")
     moving = f'<img src="{source}" alt="an episode">' if is_picture else f'<video src="{source}" controls loop></video>'
     return f"{moving}<p>{html.escape(video.name)}: an episode.</p>"
-
-
-def _picture(curves: Curves) -> str:
-    content = base64.b64encode(render(draw_return(curves, "steps"), "svg")).decode()
-    return f'<img class="curves" src="data:image/svg+xml;base64,{content}" alt="return against steps">\n'
 
 
 def make_summary(curves: Curves, status: str) -> str:

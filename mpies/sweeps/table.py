@@ -9,7 +9,7 @@ from typing import Any
 from mpies.core.text import align, escape
 from mpies.report.compare.ranking import Result, Trial, rank_settings, table_as_csv
 from mpies.runs.files import write_atomically
-from mpies.runs.formats.metrics import count_core_seconds, parse_count, parse_number, read_metrics
+from mpies.runs.formats.metrics import count_core_seconds, parse_count, parse_number, read_metrics, round_number
 from mpies.runs.lock import guarded
 from mpies.runs.reader import RunView
 from mpies.runs.snapshot import half_interval
@@ -85,13 +85,9 @@ def _as_csv(results: Sequence[Result], keys: Sequence[str]) -> bytes:
     for one in results:
         settings = {key: as_text(value) for key, value in one.trial.settings.items()}
         numbers = {"core_seconds": f"{one.core_seconds:.3f}", "rank": ranks[one.trial.label] or None}
-        evaluation = {"eval_mean": _cell(one.eval_mean), "eval_interval": _cell(one.eval_interval)}
+        evaluation = {name: round_number(getattr(one, name)) for name in ("eval_mean", "eval_interval")}
         rows.append({**settings, **vars(one.trial), **vars(one), **numbers, **evaluation})
     return table_as_csv([*keys, *COLUMNS], rows).encode()
-
-
-def _cell(number: float) -> str:
-    return "" if math.isnan(number) else f"{number:.9g}"
 
 
 def print_result(result: Result, ended: int, total: int, out: str) -> None:

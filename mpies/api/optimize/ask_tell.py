@@ -88,9 +88,7 @@ class AskTell:
         self.noise_size = 0
         if solver.options.noise_rows(dimension):
             noise_size = max(TABLE, 10 * dimension) if noise_size is None else noise_size
-            self.noise_size = read_whole_number(
-                "noise_size", noise_size, dimension
-            )  # a member takes d of these numbers
+            self.noise_size = read_whole_number("noise_size", noise_size, dimension)  # a member takes d of these
         size, members = np.dtype(solver.dtype).itemsize, solver.options.members(dimension)
         needs = {"noise_size": size * self.noise_size, SOLVER: size // 4 * solver.options.memory(dimension)}
         require_memory({**needs, "the population": 3 * size * members * dimension})
