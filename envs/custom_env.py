@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import inspect
 import numbers
 import os
 import pickle
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +32,13 @@ _given: dict[str, Callable[..., Any]] = {}  # what Python callers have handed ov
 def give(environment: Any) -> str:
     """The id of a class, a function or an object that a Python caller hands over; `find` knows it from now on.
 
-    environment: a class or function, which is called for each environment, or an environment, which is copied.  Where
+    environment: a class or function, which is called for each environment, or an environment, which is copied, as is a
+    module of PyTorch, which may stand for a policy in the same ways.  Where
     it is a class or function of a file, the id names that, so that others find it, too.  Lambdas and objects that
     differ get names that differ, so that no run goes on with another one's.
     """
-    factory = environment if callable(environment) else functools.partial(copy.deepcopy, environment)
+    is_object = hasattr(environment, "named_parameters") and not isinstance(environment, type)  # PyTorch's are callable
+    factory = _Copies(environment) if is_object or not callable(environment) else environment
     name, source = type(environment).__name__, NO_FILE
     if isinstance(environment, type) or inspect.isfunction(environment):
         name, source = environment.__qualname__, environment.__module__
@@ -52,6 +53,16 @@ def give(environment: Any) -> str:
         environment_id = f"{source}:{name}_{number}"
     _given[environment_id] = factory
     return environment_id
+
+
+class _Copies:
+    """Called with anything, it returns a copy of an object."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        return copy.deepcopy(self._original)
 
 
 def is_here(environment_id: str) -> bool:
@@ -69,19 +80,20 @@ def _are_alike(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
         return one is other
 
 
-def write_given(environment_id: str, file: Path) -> bool:
-    """Write what was handed over under this id for ranks that this process starts.  False where nothing was.
+def write_given(ids: Sequence[str], file: Path) -> bool:
+    """Write what was handed over under these ids for ranks that this process starts.  False where nothing was.
 
     Raises EnvironmentProblem where it cannot be sent to other processes.
     """
-    if environment_id not in _given:
+    found = {name: _given[name] for name in ids if name in _given}
+    if not found:
         return False
     import cloudpickle
 
     try:
-        content = cloudpickle.dumps({environment_id: _given[environment_id]})
+        content = cloudpickle.dumps(found)
     except Exception as error:  # the user's objects may raise anything
-        name = environment_id.rpartition(":")[2]
+        name = ", ".join(name.rpartition(":")[2] for name in found)
         raise EnvironmentProblem(f"{name} cannot be sent to other processes ({describe_error(error)})") from None
     file.write_bytes(pickle.dumps(([place for place in sys.path if isinstance(place, str)], content)))
     return True

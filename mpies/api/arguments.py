@@ -73,6 +73,7 @@ def read_mapping(config: object) -> Values:
 def name_settings(settings: Mapping[str, Any]) -> list[str]:
     """Keyword arguments as overrides: generations=50 is "stop.generations=50".
 
+    policy may be a module of PyTorch: an object, its class, or a function that makes it.
     Raises ConfigError where no section has such a key, or several have.
     """
     sections: dict[str, dict[str, None]] = {}
@@ -81,6 +82,8 @@ def name_settings(settings: Mapping[str, Any]) -> list[str]:
             sections.setdefault(key, {})[f"{path}.{key}".lstrip(".")] = None
     overrides = []
     for name, value in settings.items():
+        if name == "policy" and callable(value):
+            value = {"kind": "torch", "module": give(value)}
         keys = [name] if name in Config.model_fields else [*sections.get(name, ())]
         text = json.dumps(as_plain(value), default=str)
         if len(keys) != 1:

@@ -139,7 +139,8 @@ def train_as_job(request: RunRequest, ranks: int, callbacks: list[Callback], pro
         file = Path(folder) / "config.yaml"
         file.write_text(as_yaml(resolved(config)))
         given = Path(folder) / "given"  # by this process, for its own ranks
-        variables = {GIVEN: str(given)} if write_given(config.environment.id, given) else {}
+        ids = config.environment.id, str(getattr(config.policy, "module", ""))
+        variables = {GIVEN: str(given)} if write_given(ids, given) else {}
         options = ["--out", str(request.folder), "--resume", request.resume, "--log-format", "json"]
         run = absolute(request.folder)  # a callback may change the working directory
         words, output = ["train", *options, "--", str(file)], subprocess.DEVNULL
