@@ -64,10 +64,9 @@ def shows_images(section: Mapping[str, Any]) -> bool:
     from mpies.envs import envpool_env
 
     name, kwargs = str(section.get("id")), section.get("kwargs")
-    if isinstance(kwargs, Mapping) and (kwargs.get("blocks") or kwargs.get("obs_type") == "ram"):
-        return False
+    is_small = isinstance(kwargs, Mapping) and bool(kwargs.get("blocks") or kwargs.get("obs_type") == "ram")
     is_game = name.endswith("-v5") and section.get("backend") != "gymnasium" and envpool_env.is_atari(name)
-    return name.startswith("ALE/") or is_game
+    return not is_small and (name.startswith("ALE/") or is_game)
 
 
 def make_env(

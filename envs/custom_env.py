@@ -38,7 +38,8 @@ def give(environment: Any) -> str:
     differ get names that differ, so that no run goes on with another one's.
     """
     is_object = hasattr(environment, "named_parameters") and not isinstance(environment, type)  # PyTorch's are callable
-    factory = _Copies(environment) if is_object or not callable(environment) else environment
+    is_maker = callable(environment) and not is_object
+    factory = environment if is_maker else lambda *_, **__: copy.deepcopy(environment)
     name, source = type(environment).__name__, NO_FILE
     if isinstance(environment, type) or inspect.isfunction(environment):
         name, source = environment.__qualname__, environment.__module__
@@ -53,16 +54,6 @@ def give(environment: Any) -> str:
         environment_id = f"{source}:{name}_{number}"
     _given[environment_id] = factory
     return environment_id
-
-
-class _Copies:
-    """Called with anything, it returns a copy of an object."""
-
-    def __init__(self, original: Any) -> None:
-        self._original = original
-
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        return copy.deepcopy(self._original)
 
 
 def is_here(environment_id: str) -> bool:

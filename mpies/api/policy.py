@@ -189,9 +189,8 @@ class Policy:
         Raises UserError where the environment draws no pictures, and ConfigError where a package is not installed.
         """
         file = None if video is None else read_path("video", video)
-        return show_policy(
-            self._saved, read_whole_number("episodes", episodes, 1), read_optional_number("seed", seed, 0), file
-        )
+        count, seed = read_whole_number("episodes", episodes, 1), read_optional_number("seed", seed, 0)
+        return show_policy(self._saved, count, seed, file)
 
     def save(self, path: str | Path) -> None:
         """Write a policy file, for `Policy.load`, `mpies evaluate`, `mpies export` and policy.init_from.

@@ -84,7 +84,9 @@ def slurm(job: "Job", dry_run: bool) -> None:
     sys.exit(launch_batch_job(job, not dry_run, click.echo))
 
 
-def _add_batch_system(kind: str, name: str, script: str) -> None:
+def _add_batch_system(kind: str, name: str) -> None:
+    script = f"It writes the script OUT.{kind} and submits it.  The job submits itself again at its time limit."
+
     @launch.command(kind, help=f"Train CONFIG as a batch job of {name}.\n\n{script}")
     @cluster_options
     @batch_options("queue")
@@ -94,9 +96,8 @@ def _add_batch_system(kind: str, name: str, script: str) -> None:
         sys.exit(launch_self_submitting_job(job, kind, not dry_run, click.echo))
 
 
-for _kind, _name in (("pbs", "PBS Pro"), ("lsf", "LSF")):
-    _script = f"It writes the script OUT.{_kind} and submits it.  The job submits itself again at its time limit."
-    _add_batch_system(_kind, _name, _script)
+_add_batch_system("pbs", "PBS Pro")
+_add_batch_system("lsf", "LSF")
 
 
 @launch.command()

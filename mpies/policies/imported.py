@@ -1,16 +1,15 @@
 """Policies that Stable-Baselines3 has trained, as the start of a run (policy.init_from).
 
-They are the `.zip` of PPO, A2C, DQN, SAC, TD3 or DDPG with an MlpPolicy.  Nothing that such a file holds is run: its
-pickle is read by an unpickler that makes nothing but arrays.
+They are the `.zip` of PPO, A2C, DQN, SAC, TD3 or DDPG with an MlpPolicy.  Nothing that such a file holds is run:
+PyTorch reads its tensors and refuses everything else.
 """
 
+import io
 import json
-import math
 import pickle
 import re
 import shlex
 import zipfile
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.core.errors import ConfigError
+from mpies.core.errors import ConfigError, import_extra
 from mpies.envs.base import Continuous
 from mpies.policies.base import Architecture
 from mpies.policies.mlp import MLP
@@ -112,8 +111,7 @@ def _read_model(path: Path) -> _Perceptron:
     """The actor's layers in policy.pth, and from `data`, which is JSON, what is not the default."""
     with zipfile.ZipFile(path) as archive:
         data = json.loads(archive.read("data"))
-        with zipfile.ZipFile(archive.open("policy.pth")) as tensors:
-            arrays = _read_tensors(tensors)
+        arrays = _read_tensors(archive.read("policy.pth"))
     if data.get("use_sde"):
         raise ValueError("it uses state-dependent exploration; train it without use_sde")
     if any(name.startswith("lstm") or "features_extractor" in name for name in arrays):
@@ -147,51 +145,13 @@ def _layers_of(prefix: str, arrays: Arrays) -> list[str]:
     return [f"{prefix}.{number}" for number in sorted(int(match[1]) for match in found if match)]
 
 
-_STORAGES = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2", "LongStorage": "<i8"}
-
-
-class _TensorUnpickler(pickle.Unpickler):
-    """Reads the dictionary of tensors that torch.save wrote.  It makes arrays and OrderedDicts, nothing else."""
-
-    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
-        super().__init__(archive.open(name))
-        self._archive, self._folder = archive, name.removesuffix("data.pkl")
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("collections", "OrderedDict"):
-            return OrderedDict
-        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-            return lambda storage, start, shape, strides, *_: _take(storage, start, shape, strides)
-        if module == "torch" and name in _STORAGES:
-            return _STORAGES[name]
-        raise pickle.UnpicklingError(f"it contains {module}.{name}, which is not a tensor")
-
-    def persistent_load(self, identity: Any) -> Array:
-        _, kind, key, *_ = identity
-        return np.frombuffer(self._archive.read(f"{self._folder}data/{key}"), kind)
-
-
-def _take(storage: Array, start: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-    """A tensor whose numbers follow one another in a storage."""
-    dense = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    end = start + math.prod(shape)
-    if tuple(strides) != dense or not 0 <= start <= end <= len(storage):
-        raise pickle.UnpicklingError("it contains a tensor that is not contiguous")
-    return storage[start:end].reshape(shape)
-
-
-def _read_tensors(archive: zipfile.ZipFile) -> Arrays:
-    """The tensors in a file that torch.save wrote.  Raises UnpicklingError for anything but a dictionary of them."""
-    name = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)
-    if name is None:
-        raise ValueError("it has no data.pkl")
-    order = next((name for name in archive.namelist() if name.endswith("/byteorder")), None)
-    if order and archive.read(order) != b"little":
-        raise ValueError("its numbers are big-endian")
+def _read_tensors(content: bytes) -> Arrays:
+    """The tensors that torch.save wrote.  Raises ValueError for anything but a dictionary of them."""
+    torch = import_extra("torch", "PyTorch reads such a file, and is not installed", "torch")
     try:
-        tensors = _TensorUnpickler(archive, name).load()
-    except (AttributeError, IndexError, TypeError) as error:  # of a pickle that was tampered with
-        raise pickle.UnpicklingError(str(error)) from None
-    if not (isinstance(tensors, dict) and all(isinstance(value, np.ndarray) for value in tensors.values())):
+        tensors = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:  # with a page of words about files that one trusts
+        raise ValueError("it contains more than tensors") from None
+    if not (isinstance(tensors, dict) and all(isinstance(value, torch.Tensor) for value in tensors.values())):
         raise ValueError("it contains more than tensors")
-    return dict(tensors)
+    return {name: value.numpy() for name, value in tensors.items()}

@@ -159,7 +159,5 @@ def print_probes(environments: Sequence[str], steps: int, episodes: int, markdow
         some = f"; {len(found.failures)} of its episodes fail: {found.failures[0]}" if found.failures else ""
         some += "; different seeds give the same episode" if found.has_one_episode else ""
         memory = f"memory over {counted(episodes, 'episode')} {growth}" if growth else "memory not measured"
-        click.echo(f"{line}; {memory}{some}")
-        if found.endless:
-            click.echo(found.endless)
+        click.echo("\n".join(filter(None, [f"{line}; {memory}{some}", found.endless])))
     return are_reproducible

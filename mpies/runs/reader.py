@@ -77,14 +77,10 @@ def open_inside(folder: str | Path, name: str | Path) -> BinaryIO:
     return os.fdopen(file, "rb")
 
 
-def is_absent(error: OSError) -> bool:
-    """Whether there is no such file, or a symbolic link, which is not followed; else reading it failed."""
-    return error.errno in (None, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-
-
-def unreadable(file: str, error: OSError) -> RunError:
-    """What to raise where a file is there and cannot be read."""
-    return RunError(f"{file}: cannot be read ({error.strerror}); try again")
+def require_absent(file: str, error: OSError) -> None:
+    """Raise RunError where a file is there and cannot be read; a symbolic link, which is not followed, is absent."""
+    if error.errno not in (None, errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+        raise RunError(f"{file}: cannot be read ({error.strerror}); try again") from None
 
 
 def read_trials(sweep: "RunView") -> list[dict[str, str]]:
@@ -173,8 +169,8 @@ class RunView:
             with self.open(file) as opened:
                 return opened.read(MAX_TABLE).decode(errors="replace")
         except OSError as error:
-            if self.is_strict and not is_absent(error):
-                raise unreadable(file, error) from None
+            if self.is_strict:
+                require_absent(file, error)
             return ""
 
     def _mapping(self, file: str, parse: Callable[[str], Any], is_strict: bool = False) -> dict[str, Any]:
@@ -269,8 +265,7 @@ class Metrics:
             with self._view.open("metrics.csv") as file:
                 self._read_added(file)
         except OSError as error:
-            if not is_absent(error):
-                raise unreadable("metrics.csv", error) from None
+            require_absent("metrics.csv", error)
             self._read_added(io.BytesIO())  # it counts as empty
             stamp = None
         self._stamp = stamp

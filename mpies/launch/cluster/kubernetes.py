@@ -215,8 +215,8 @@ def check_cluster(kubectl: Sequence[str], name: str) -> str:
         return done.stdout
 
     context, known = ask("config", "view", "--minify", "--output=jsonpath={.current-context} {..namespace}").split(" ")
-    given = [word.removeprefix("--namespace=") for word in kubectl if word.startswith("--namespace=")]
-    where = f"context {context}, namespace {(given or [known])[0] or 'default'}"
+    named = dict(word.split("=", 1) for word in kubectl[1:]).get("--namespace", known)
+    where = f"context {context}, namespace {named or 'default'}"
     conditions = '{.metadata.name} {.status.conditions[?(@.status=="True")].type}'
     found = ask("get", "mpijob", name, "--ignore-not-found", "--request-timeout=15s", f"--output=jsonpath={conditions}")
     if found and not {"Succeeded", "Failed"} & set(found.split()[1:]):

@@ -19,7 +19,7 @@ from mpies.report.compare.run_groups import RunGroup, group_by_task, group_runs,
 from mpies.report.web.run_update import MAX_COMPARED, check_sizes, read_update, round_numbers
 from mpies.report.web.sweep_table import read_free_keys
 from mpies.runs.formats.metrics import parse_number
-from mpies.runs.reader import MAX_HEADER, RunView, find_runs, is_absent, unreadable
+from mpies.runs.reader import MAX_HEADER, RunView, find_runs, require_absent
 from mpies.runs.snapshot import half_interval
 
 TAIL = 16_000  # bytes that are read from the end of metrics.csv, and more where the newest evaluation is not there
@@ -261,9 +261,8 @@ def read_newest_numbers(view: RunView) -> dict[str, float | None]:
                     break
                 length *= 4
     except OSError as error:
-        if is_absent(error):
-            return {}
-        raise unreadable("metrics.csv", error) from None
+        require_absent("metrics.csv", error)
+        return {}
     numbers: dict[str, float | None] = {}
     for name in ("generation", "return_mean", "eval_mean", "seconds"):
         cell = _newest_cell(header, rows, name)
