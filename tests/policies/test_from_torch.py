@@ -3,6 +3,7 @@ import sys
 import numpy as np
 import pytest
 
+import mpies
 from mpies.core.errors import ConfigError
 from tests.policies.examples import MODULE, WIDE, act, build_policy, draw_members, draw_observations, torch_or_skip
 from tests.support import HOME
@@ -106,3 +107,19 @@ def test_the_page_on_policies_shows_a_module_that_works(run_mpies, write_config,
     line = next(line for line in page.splitlines() if "my_policy.py:make_policy" in line)
     run_mpies(0, "train", write_config(RUN.replace("POLICY", line.strip())), "--out", "run", code=0)
     assert run_mpies(0, "evaluate", "run", "--episodes", "2").code == 0
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_a_module_that_is_handed_over_is_a_policy(ranks, here):
+    """Its own parameters are the first ones, on ranks of a job of its own too."""
+    torch = torch_or_skip()
+    net = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+    settings = {"noise.size": 20000, "evaluation.episodes": 2}
+    overrides = [f"{key}={value}" for key, value in settings.items()]
+    run = mpies.train("CartPole-v1", *overrides, policy=net, generations=1, population=8, ranks=ranks, out="run")
+    own = torch.nn.utils.parameters_to_vector(net.parameters()).detach().numpy()
+    np.testing.assert_array_equal(run.policy(0).parameters, own)
+    assert run.config.policy.module.startswith("given_in_python:Sequential")
+    (here / "run").rename(here / "other")
+    run = mpies.train("CartPole-v1", *overrides, policy=lambda *_: net, generations=1, population=8, out="run")
+    np.testing.assert_array_equal(run.policy(0).parameters, own)
