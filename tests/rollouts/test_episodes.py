@@ -66,7 +66,7 @@ def observed_of(env, queue):
 def test_results_have_the_same_bits_however_a_rank_arranges_its_rollouts(environment_id, backend, monkeypatch):
     results = []
     for slots, largest, low_water in [(64, 256, 16), (1, 1, 0), (3, 2, 1), (8, 24, 7), (5, 7, 4)]:
-        env = make_env(environment_id, backend, max_steps=150)
+        env = make_env(environment_id, backend, max_steps=60)
         monkeypatch.setattr(env, "slots", slots)
         monkeypatch.setattr(env, "smallest", min(largest, 2))
         monkeypatch.setattr(env, "largest", largest)
