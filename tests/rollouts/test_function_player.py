@@ -17,8 +17,9 @@ def make_player(function):
 
 def test_every_value_is_that_of_its_members_parameters():
     queue = RolloutQueue(make_batch([0] * 20, payload_size=1, behaviour_size=3))
-    make_player(lambda x: 1 - x.sum()).play([queue], ranks=PlayingRanks(2))
-    assert queue.is_exhausted and not queue.failures
+    player = make_player(lambda x: 1 - x.sum())
+    player.play([queue], ranks=PlayingRanks(2))
+    assert queue.is_exhausted and not queue.failures and player.played == 20
     numbers = np.arange(20.0)
     assert queue.results["total"].tolist() == (1 - 3 * numbers).tolist()
     assert queue.results["signs"].tolist() == [1.0] + [-1.0] * 19 and set(queue.results["steps"]) == {1}
