@@ -57,7 +57,6 @@ class AtariRam(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._observe(image), total, ended, cut, info
 
     def _begin(self, memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        """The first observation of an episode."""
         return self._observe(memory)
 
     def _observe(self, memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:

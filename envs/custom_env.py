@@ -32,10 +32,10 @@ _given: dict[str, Callable[..., Any]] = {}  # what Python callers have handed ov
 def give(environment: Any) -> str:
     """The id of a class, a function or an object that a Python caller hands over; `find` knows it from now on.
 
-    environment: a class or function, which is called for each environment, or an environment, which is copied, as is a
-    module of PyTorch, which may stand for a policy in the same ways.  Where
-    it is a class or function of a file, the id names that, so that others find it, too.  Lambdas and objects that
-    differ get names that differ, so that no run goes on with another one's.
+    environment: a class or function, which is called for each environment, or an environment, which is copied.  A
+    module of PyTorch may stand for a policy in the same ways.  Where it is a class or function of a file, the id names
+    that, so that others find it, too.  Lambdas and objects that differ get names that differ, so that no run goes on
+    with another one's.
     """
     is_object = hasattr(environment, "named_parameters") and not isinstance(environment, type)  # PyTorch's are callable
     is_maker = callable(environment) and not is_object

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import math
 import resource
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 SEED = 20_240  # of the episode that is compared
 EARLIER_SEEDS = (7, 8)  # of the episodes played before it
+PATIENCE = 2.0  # seconds, as all ranks wait for what is tried out
 SEEDS = range(SEED, SEED + 5)  # an environment is refused when all of these episodes fail
 
 _RESET = "as in def reset(self, *, seed=None, options=None)"
@@ -131,12 +133,14 @@ def trace(
     neighbours: Sequence[int] = (),
     action_seed: int | None = None,
     ended: list[bool] | None = None,
+    until: float = math.inf,
 ) -> str:
     """Play an episode of at most `steps` steps.  Returns its trace: the SHA-256 (hex) of observations and rewards.
 
     failures: a list that gets the message of the episode if it fails.
     neighbours: seeds of episodes that are played beside it in the same batch, until it is over.
-    action_seed: of the actions; None takes the episode's.  ended: a list that gets whether the episode was over.
+    action_seed: of the actions; None takes the episode's.  ended: a list that gets whether it was over.  until: of
+    time.monotonic, at which it is broken off.
     """
     seeds = [seed, *neighbours]
     batch = env.open(seeds)
@@ -150,7 +154,7 @@ def trace(
         observations = np.array(observations, np.float32)
         sha.update(observations[0].tobytes() + np.float64(rewards[0]).tobytes() + over[:1].tobytes())
         places = places[~over]
-        if over[0]:
+        if over[0] or time.monotonic() > until:
             break
     batch.close()
     if ended is not None:
@@ -171,10 +175,10 @@ def trace_used(env: VectorEnv, seed: int, steps: int, failures: list[str] | None
 
 
 def never_ends(env: VectorEnv, steps: int) -> bool:
-    """Whether an episode with random actions is not over after so many steps."""
+    """Whether an episode with random actions is not over after so many steps; False where they take too long."""
     ended: list[bool] = []
-    trace(env, SEED, steps, ended=ended)
-    return ended == [False]
+    trace(env, SEED, steps, ended=ended, until=(until := time.monotonic() + PATIENCE))
+    return ended == [False] and time.monotonic() < until
 
 
 def carries_history(env: VectorEnv, steps: int = 50) -> bool:

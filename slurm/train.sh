@@ -111,7 +111,8 @@ watch() { # from other nodes, whether this one is lost: with --no-kill Slurm wou
     srun --overlap --no-kill --mpi=none --nodelist="$(IFS=,; echo "${others[*]}")" --nodes="${#others[@]}" \
         --ntasks="${#others[@]}" --ntasks-per-node=1 --quiet sh -c 'while sleep 60; do
             nodes=$(squeue --noheader --jobs="$1" --format=%N) && [ -n "$nodes" ] || continue
-            scontrol show hostnames "$nodes" | grep -qx "$2" || scontrol requeue "$1" || scancel "$1"
+            scontrol show hostnames "$nodes" | grep -qx "$2" || scontrol requeue "$1" \
+                || { scontrol show job "$1" | grep -q " Requeue=0 " && scancel "$1"; } # nothing would train any more
         done' sh "$job" "$SLURMD_NODENAME" >/dev/null 2>&1 &
 }
 

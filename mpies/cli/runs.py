@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mpies.cli.parameters import PATH, echo, refuse_given, user_errors
+from mpies.cli.parameters import PATH, echo, end, refuse_given, user_errors
 
 
 @click.command()
@@ -45,8 +45,7 @@ def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
     damaged = [row for row in rows if "reason" in row]
     for row in damaged:
         click.echo(f"{row['path']}: {row['reason']}", err=True)
-    if damaged:
-        raise SystemExit(1)
+    end(not damaged)
 
 
 def remove(paths: Sequence[str], yes: bool) -> None:

@@ -1,6 +1,7 @@
 """What a Config asks to be solved: parameters to begin with, seeds, and changes of rewards and of lengths."""
 
 import hashlib
+import time
 
 import gymnasium
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.core.errors import ConfigError
 from mpies.core.streams import REFERENCE, stream
+from mpies.envs import trial
 from mpies.envs.gymnasium_env import GymnasiumEnv
 from mpies.runs.formats.policy_file import PolicyFile
 from mpies.training.task import Task, draw_reference
@@ -213,11 +215,9 @@ def test_a_solver_that_does_not_exist_is_a_users_mistake(kind, words, tmp_path, 
     assert_refused(invoke("check", "CartPole-v1", f"solver.kind={kind}"), words)
 
 
-@pytest.mark.parametrize(
-    ("length", "max_steps", "is_endless"), [(1000, None, False), (1001, None, True), (10**9, 50, False)]
-)
-def test_an_environment_that_never_ends_is_named_before_it_is_trained(length, max_steps, is_endless, here):
-    (here / "room.py").write_text(f"""
+ENDLESS_ROOM = """
+import time
+
 import gymnasium
 import numpy as np
 
@@ -226,13 +226,20 @@ class Room(gymnasium.Env):
     observation_space, action_space = gymnasium.spaces.Box(-1, 1, (1,)), gymnasium.spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
-        self.left = {length}
-        return np.zeros(1, np.float32), {{}}
+        self.left = LENGTH
+        return np.zeros(1, np.float32), {}
 
     def step(self, action):
         self.left -= 1
-        return np.zeros(1, np.float32), 0.0, self.left == 0, False, {{}}
-""")
+        return np.zeros(1, np.float32), 0.0, self.left == 0, False, {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("length", "max_steps", "is_endless"), [(1000, None, False), (1001, None, True), (10**9, 50, False)]
+)
+def test_an_environment_that_never_ends_is_named_before_it_is_trained(length, max_steps, is_endless, here):
+    (here / "room.py").write_text(ENDLESS_ROOM.replace("LENGTH", str(length)))
     limit = "" if max_steps is None else f"environment.max_steps={max_steps}"
     checked = invoke("check", "room.py:Room", *limit.split())
     assert checked.code == 0 and ("not over after 1,000 steps" in checked.stderr) == is_endless
@@ -240,3 +247,12 @@ class Room(gymnasium.Env):
     assert ("or set environment.max_steps" in probed.stdout) == (length > 1000)
     task = make_task(environment={"id": "room.py:Room", "max_steps": max_steps})
     assert any("not over" in warning for warning in task.find_warnings()) == is_endless
+
+
+def test_a_slow_environment_does_not_hold_up_the_ranks_that_wait_for_it(here, monkeypatch):
+    """Each start tries it out, also one after the loss of a rank."""
+    monkeypatch.setattr(trial, "PATIENCE", 0.2)
+    slow = ENDLESS_ROOM.replace("self.left -= 1", "time.sleep(0.01)")
+    (here / "slow.py").write_text(slow.replace("LENGTH", "10**9"))
+    task, began = make_task(environment={"id": "slow.py:Room"}), time.monotonic()
+    assert task.find_warnings() == [] and time.monotonic() - began < 3
