@@ -163,18 +163,18 @@ class AppendOnlyFile:
     def __init__(self, path: Path, end: int) -> None:
         if path.is_symlink():
             raise RunError(f"{path}: is a link, and training would write where it leads; put the file in its place")
-        self._path, self._end = path, end
+        self._path, self.size = path, end  # size: bytes of all records
         self._newest: object = None  # key of the record that was added last
         self._device = find_device(path)
-        self._tail = self._read(max(0, self._end - TAIL))
+        self._tail = self._read(max(0, self.size - TAIL))
 
     def _read(self, start: int) -> bytes:
         """The part to keep from this byte on."""
-        if start == self._end:
+        if start == self.size:
             return b""
         with open(self._path, "rb") as file:
             file.seek(start)
-            return file.read(self._end - start)
+            return file.read(self.size - start)
 
     def check(self) -> None:
         """Raise TrainingFailed where somebody else has removed, shortened or replaced the file.
@@ -182,7 +182,7 @@ class AppendOnlyFile:
         Raises OSError where it cannot be read, such as on a disk that is gone.
         """
         try:
-            if self._read(self._end - len(self._tail)) == self._tail:
+            if self._read(self.size - len(self._tail)) == self._tail:
                 return
         except FileNotFoundError:
             if find_device(self._path) != self._device:  # the disk is gone, and may come back
@@ -199,21 +199,21 @@ class AppendOnlyFile:
         if key is not None and key == self._newest:
             return
         self.check()
-        with open(self._path, "r+b" if self._end else "wb") as file:
-            file.truncate(self._end)
-            file.seek(self._end)
+        with open(self._path, "r+b" if self.size else "wb") as file:
+            file.truncate(self.size)
+            file.seek(self.size)
             file.write(record)
-        self._end, self._newest = self._end + len(record), key
+        self.size, self._newest = self.size + len(record), key
         self._tail = (self._tail + record)[-TAIL:]
 
     def replace(self, content: bytes) -> None:
         """Write the file anew."""
         write_atomically(self._path, content)
-        self._end, self._newest, self._tail = len(content), None, content[-TAIL:]
+        self.size, self._newest, self._tail = len(content), None, content[-TAIL:]
 
     def sync(self) -> None:
         """Wait until all records are on disk."""
-        if self._end:
+        if self.size:
             with open(self._path, "rb") as file:
                 os.fsync(file.fileno())
 

@@ -26,7 +26,7 @@ from mpies.runs.files import WHILE_WRITTEN, AppendOnlyFile, find_device, keep_as
 from mpies.runs.formats import hdf5, ledger
 from mpies.runs.formats.checkpoint import checkpoint_path, list_checkpoints, newest_checkpoint, remove_old_checkpoints
 from mpies.runs.formats.hdf5 import Arrays, Attributes
-from mpies.runs.formats.metrics import Row, count_other_lines, parse_count
+from mpies.runs.formats.metrics import Row, parse_count
 from mpies.runs.formats.tables import EvaluationsFile, History, MetricsFile, RanksFile, as_record, read_history
 from mpies.runs.lock import Lock
 from mpies.runs.machine import versions
@@ -127,13 +127,12 @@ class RunWriter:
 
     def _open(self) -> None:
         """Cut the files off after the generation that the run goes on from, and remove what is unfinished or newer."""
-        generation, file, history = self._start, self.path / "metrics.csv", read_history(self.path)
+        generation, history = self._start, read_history(self.path)
         rows = history.until(generation)
         newer = [path for path in list_checkpoints(self.path) if path > checkpoint_path(self.path, generation)]
         for left_behind in (*self.path.rglob(".*.tmp"), *newer):
             left_behind.unlink(missing_ok=True)
-        if count_other_lines(file, rows, generation + 1):
-            self._keep_aside(file, file.read_bytes())
+        self._metrics = MetricsFile(self.path / "metrics.csv", list(rows.values()), generation + 1, self._keep_aside)
         short = sum(number <= generation for number in history.short)
         if missing := generation - len(rows) + short:
             rest = (
@@ -142,9 +141,8 @@ class RunWriter:
             self.warn(
                 f"{self.name}/metrics.csv: {missing} of the first {generation} rows are missing; they are lost{rest}"
             )
-        self._metrics = MetricsFile(file, list(rows.values()))
-        evaluations = self.path / "evaluations.csv"
-        self._evaluations = EvaluationsFile(evaluations, generation, history.evaluations, self._keep_aside)
+        episodes = history.episodes_until(generation)
+        self._evaluations = EvaluationsFile(self.path / "evaluations.csv", episodes, generation + 1, self._keep_aside)
         self._device = find_device(self.path)
         self._open_ledger(generation)
         if self._first:
@@ -239,7 +237,7 @@ class RunWriter:
             record, row, evaluation = self._backlog[0]
             self._ledger.append(record, key=row["generation"])
             if evaluation:
-                self._evaluations.add_episodes(row, evaluation.returns, evaluation.lengths)
+                self._evaluations.add_episodes(row, evaluation)
             self._metrics.add_row(row)
             self._trackers.append(row)
             del self._backlog[0]

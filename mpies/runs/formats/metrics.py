@@ -92,34 +92,23 @@ def read_metrics(run: str | Path) -> list[dict[str, str]]:
 
 def read_rows(path: Path) -> list[dict[str, str]]:
     """The rows of a file such as metrics.csv, as `read_metrics` has them.  Raises Unreadable."""
-    return _parse(path)[0]
+    # No cell is quoted: a quotation mark is damage to its line.
+    header, *lines = [line.split(",") for line in read_lines(path)] or [[]]
+    rows = [dict(zip(header, line, strict=True)) for line in lines if len(line) == len(header)]
+    return [row for row in rows if (number := row.get("generation", "")).isdecimal() and len(number) < 19]
 
 
-def count_other_lines(path: Path, rows: Mapping[int, Row], again: int) -> int:
-    """How many complete lines of metrics.csv are damaged, or show something else than `rows`, by generation.
+def read_lines(path: Path) -> list[str]:
+    """The complete lines of a text file without their ends, which a spreadsheet may have changed; [] without a file.
 
-    again: a generation that is played again; its line is not counted.
+    Raises Unreadable.
     """
-    present, damaged = _parse(path)
-    for row in present:
-        generation, shown = int(row["generation"]), {name: cell for name, cell in row.items() if cell}
-        damaged += generation != again and not shown.items() <= rows.get(generation, {}).items()
-    return damaged
-
-
-def _parse(path: Path) -> tuple[list[dict[str, str]], int]:
-    """The intact rows of a file such as metrics.csv, and how many complete lines are damaged."""
     try:
         with reading(path), open_regular(path) as file:
-            content = file.read()
+            content = file.read().decode(errors="replace")
     except (FileNotFoundError, NotADirectoryError):
-        return [], 0
-    # What follows the last newline is cut off or empty.  No cell is quoted: a quotation mark is damage to its line.
-    cells = [line.rstrip("\r").split(",") for line in content.decode(errors="replace").split("\n")[:-1]]
-    header, *lines = cells or [[]]
-    rows = [dict(zip(header, line, strict=True)) for line in lines if len(line) == len(header)]
-    rows = [row for row in rows if (number := row.get("generation", "")).isdecimal() and len(number) < 19]
-    return rows, len(lines) - len(rows)
+        return []
+    return [line.rstrip("\r") for line in content.split("\n")[:-1]]
 
 
 def count_core_seconds(rows: Sequence[Mapping[str, str]]) -> float:

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies.runs.files import AppendOnlyFile, keep_aside, pack_checked, write_atomically
+from mpies.runs.files import AppendOnlyFile, pack_checked, write_atomically
 from mpies.runs.formats import ledger
-from mpies.runs.formats.metrics import COLUMNS, Row, format_cell, format_header, format_row, read_rows
+from mpies.runs.formats.metrics import COLUMNS, Row, format_cell, format_header, format_row, read_lines, read_rows
 from mpies.runs.lock import HEARTBEAT
 from mpies.runs.snapshot import Evaluation
 
-_HEADER = b"generation,seconds,return,length\n"
-_LINE = re.compile(rb"(\d+),[^,\n]+,[^,\n]+,\d+\n")
+_HEADER = "generation,seconds,return,length\n"
+_LINE = re.compile(r"([0-9]{1,18}),[^,]+,[^,]+,[0-9]+")  # of evaluations.csv
 
 
 def as_record(row: Row, evaluation: Evaluation | None) -> dict[str, Any]:
@@ -38,13 +38,13 @@ class History:
 
     rows: of metrics.csv as text, by generation.  newest: the generation that was made last; rows of later ones are no
     proof that they were evaluated.  short: generations whose row is what the ledger of an older mpies has of it.
-    evaluations: lines of evaluations.csv, of the generations of which the ledger has them.
+    evaluations: lines of evaluations.csv, by generation.
     """
 
     rows: dict[int, dict[str, str]]
     newest: int
     short: list[int] = field(default_factory=list)
-    evaluations: dict[int, bytes] = field(default_factory=dict)
+    evaluations: dict[int, str] = field(default_factory=dict)
 
     def until(self, generation: int) -> dict[int, dict[str, str]]:
         """The rows until a generation, in order, all with the same columns."""
@@ -52,14 +52,23 @@ class History:
         columns = dict.fromkeys((name for row in rows.values() for name in row), "")
         return {number: columns | row for number, row in rows.items()}
 
+    def episodes_until(self, generation: int) -> str:
+        """What evaluations.csv is to have until a generation."""
+        lines = "".join(lines for number, lines in sorted(self.evaluations.items()) if number <= generation)
+        return _HEADER + lines if lines else ""
+
 
 def read_history(run: Path) -> History:
-    """The History of a run: what its ledger holds, and for the rest what its metrics.csv has.
+    """The History of a run: what its ledger holds, and for the rest what its text files have.
 
     Raises Unreadable where the system refuses to read one of them.
     """
     rows = {int(row["generation"]): row for row in read_rows(run / "metrics.csv")}
     history = History(rows, max(rows, default=0))
+    for line in read_lines(run / "evaluations.csv"):
+        if found := _LINE.fullmatch(line):
+            number = int(found[1])
+            history.evaluations[number] = history.evaluations.get(number, "") + f"{line}\n"
     for record, _ in ledger.read_all(run / "ledger.bin"):
         generation = int(record["generation"])
         if "row" in record:
@@ -83,35 +92,43 @@ def _row_of_older(record: Mapping[str, Any]) -> dict[str, str]:
     return {name: format_cell(record[key].item()) for name, key in keys.items() if key in record}
 
 
-def _format_episodes(row: Row, returns: npt.NDArray[np.float64], lengths: npt.NDArray[np.int64]) -> bytes:
+def _format_episodes(row: Row, returns: npt.NDArray[np.float64], lengths: npt.NDArray[np.int64]) -> str:
     """The lines of evaluations.csv of a generation, of `row` in metrics.csv."""
     start = f"{row['generation']},{format_cell(row['seconds'])}"
     episodes = zip(returns.tolist(), lengths.tolist(), strict=True)
-    return "".join(f"{start},{total:.9g},{length}\n" for total, length in episodes).encode()
+    return "".join(f"{start},{total:.9g},{length}\n" for total, length in episodes)
 
 
-class MetricsFile(AppendOnlyFile):
-    """metrics.csv: a row for each generation.
+class TableFile(AppendOnlyFile):
+    """metrics.csv or evaluations.csv, which is made again when a run goes on.
 
-    rows: that the file is to have at the beginning, in place of those that it has; all have the same columns.
+    content: that the file is to have at the beginning; '' for no file.
+    again: a generation that is played again, so that its lines may go.
+    keep: called with the file and its content where that has other lines, before they are removed.
     """
 
-    def __init__(self, path: Path, rows: Sequence[Row]) -> None:
+    def __init__(self, path: Path, content: str, again: int, keep: Callable[[Path, bytes], object]) -> None:
         super().__init__(path, 0)
-        self._columns = list(rows[0]) if rows else []
-        if rows:
-            lines = [format_header(self._columns), *(format_row(self._columns, row) for row in rows)]
-            self.replace("".join(lines).encode())
+        present = read_lines(path)
+        known = content.split("\n") if content else present[:1]
+        if any(not line.startswith(f"{again},") for line in {*present} - {*known}):
+            keep(path, path.read_bytes())
+        if content:
+            self.replace(content.encode())
         else:
             path.unlink(missing_ok=True)
 
-    def add_row(self, row: Row) -> None:
-        """Add the row of a generation, unless it was added last."""
-        self._add_columns(row)
-        self.append(format_row(self._columns, row).encode(), key=row["generation"])
 
-    def _add_columns(self, row: Row) -> None:
-        """Give the file a column for all that a row has, empty in earlier rows."""
+class MetricsFile(TableFile):
+    """metrics.csv: a row for each generation.  rows: the first ones; all have the same columns."""
+
+    def __init__(self, path: Path, rows: Sequence[Row], again: int, keep: Callable[[Path, bytes], object]) -> None:
+        self._columns = list(rows[0]) if rows else []
+        lines = [format_header(self._columns), *(format_row(self._columns, row) for row in rows)] if rows else []
+        super().__init__(path, "".join(lines), again, keep)
+
+    def add_row(self, row: Row) -> None:
+        """Add the row of a generation, unless it was added last; earlier rows get an empty cell for a new column."""
         known = self._columns or COLUMNS
         columns = [*known, *(name for name in row if name not in known)]
         if columns != self._columns:
@@ -119,55 +136,16 @@ class MetricsFile(AppendOnlyFile):
             lines = self.read().decode().splitlines()[1:]
             self.replace("".join([format_header(columns), *(f"{line}{empty}\n" for line in lines)]).encode())
             self._columns = columns
+        self.append(format_row(columns, row).encode(), key=row["generation"])
 
 
-class EvaluationsFile(AppendOnlyFile):
-    """evaluations.csv: a row for each held-out episode that evaluated the mean.  metrics.csv has their mean alone.
+class EvaluationsFile(TableFile):
+    """evaluations.csv: a row for each held-out episode that evaluated the mean.  metrics.csv has their mean alone."""
 
-    generation: what the file has of later ones is cut off.  known: the lines of the generations that the ledger has.
-    keep: called with the file and its content where that has other lines, before they are removed.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        generation: int,
-        known: Mapping[int, bytes],
-        keep: Callable[[Path, bytes], object] = keep_aside,
-    ) -> None:
-        content = path.read_bytes() if path.exists() else b""
-        kept = _keep(content, generation, known)
-        complete = content[: content.rfind(b"\n") + 1].replace(b"\r\n", b"\n").splitlines()
-        again = b"%d," % (generation + 1)  # it is played again
-        if {line for line in complete if not line.startswith(again)} - {*kept.splitlines(), _HEADER[:-1]}:
-            keep(path, content)
-        if not content.startswith(kept):
-            write_atomically(path, kept)
-        super().__init__(path, len(kept))
-        self._is_empty = not kept
-
-    def add_episodes(self, row: Row, returns: npt.NDArray[np.float64], lengths: npt.NDArray[np.int64]) -> None:
-        """Add the episodes that evaluated a generation, unless they were added last.
-
-        row: of the generation in metrics.csv.  returns, lengths: (episodes,), of the episodes that worked.
-        """
-        lines = _format_episodes(row, returns, lengths)
-        self.append(_HEADER + lines if self._is_empty else lines, key=row["generation"])
-        self._is_empty = False
-
-
-def _keep(content: bytes, generation: int, known: Mapping[int, bytes]) -> bytes:
-    """What evaluations.csv is to have until this generation: the known lines, and its own without damaged ones.
-
-    A spreadsheet may have saved it with other line ends.
-    """
-    lines: dict[int, bytes] = {}
-    for line in content.replace(b"\r\n", b"\n").splitlines(keepends=True):
-        if (found := _LINE.fullmatch(line)) and int(found[1]) not in known:
-            lines[int(found[1])] = lines.get(int(found[1]), b"") + line
-    lines |= known
-    kept = b"".join(lines[number] for number in sorted(lines) if number <= generation)
-    return _HEADER + kept if kept else b""
+    def add_episodes(self, row: Row, evaluation: Evaluation) -> None:
+        """Add the episodes that evaluated the generation of a row of metrics.csv, unless they were added last."""
+        lines = _format_episodes(row, evaluation.returns, evaluation.lengths)
+        self.append((lines if self.size else _HEADER + lines).encode(), key=row["generation"])
 
 
 class RanksFile:

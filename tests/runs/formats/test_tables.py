@@ -7,8 +7,9 @@ import os
 import numpy as np
 import pytest
 
+from mpies.runs.files import keep_aside
 from mpies.runs.formats.metrics import read_metrics
-from mpies.runs.formats.tables import EvaluationsFile, RanksFile
+from mpies.runs.formats.tables import EvaluationsFile, RanksFile, read_history
 from mpies.runs.snapshot import Evaluation
 from tests.runs.conftest import make_snapshot, record
 
@@ -17,9 +18,10 @@ EVALUATION = Evaluation.of(np.array([1.5, np.nan, 1 / 3]), np.array([10, 0, 12])
 
 
 def write(path, generation, *numbers):
-    file = EvaluationsFile(path, generation, {})
+    episodes = read_history(path.parent).episodes_until(generation)
+    file = EvaluationsFile(path, episodes, generation + 1, keep_aside)
     for number in numbers:
-        file.add_episodes({"generation": number, "seconds": 0.5 * number}, EVALUATION.returns, EVALUATION.lengths)
+        file.add_episodes({"generation": number, "seconds": 0.5 * number}, EVALUATION)
     return file
 
 
