@@ -13,7 +13,7 @@ import numpy as np
 
 from mpies.core.errors import SolverProblem
 from mpies.solvers.base import Results, Solver
-from mpies.solvers.custom_solver import CustomSolver, Fault, explained, find_missing, make_custom
+from mpies.solvers.custom_solver import CustomSolver, Fault, explained, find_fault, make_custom
 from mpies.solvers.loop import SolverLoop
 from mpies.solvers.moments import split
 from mpies.solvers.options import Population
@@ -39,8 +39,8 @@ def check_solver(
     behaviour_size: numbers that it gets of each member's behaviour, if it wants any.
     """
     if not issubclass(solver, CustomSolver):
-        if missing := find_missing(solver):
-            raise SolverProblem(f"{solver.__name__}: it lacks {missing}")
+        if fault := find_fault(solver):
+            raise SolverProblem(f"{solver.__name__}: {fault}")
         file = getattr(sys.modules.get(solver.__module__), "__file__", None)  # None: it was typed into an interpreter
         solver = make_custom(solver, solver.__name__, file or "", solver.__name__)
     try_out, small = explained(_try_out, solver, "check_solver"), min(dimension, DIMENSION)

@@ -127,12 +127,15 @@ _METHODS = (
 _OF_OPTIONS = "members", "noise_rows", "groups", "is_complete", "computed_defaults", "memory", "refusal"
 
 
-def find_missing(solver: type[Solver[Any, Any]]) -> str:
-    """What a class lacks to be a solver, for messages; '' if nothing."""
+def find_fault(solver: Any) -> str:
+    """What is wrong with a value of a user's that is to be a solver, for messages; '' if nothing."""
+    if not (isinstance(solver, type) and issubclass(solver, Solver)):
+        return f"must be a subclass of mpies.solvers.base.Solver, but is {solver!r}"
     options = getattr(solver, "Options", None)
+    missing = ", ".join(sorted(getattr(solver, "__abstractmethods__", ())))
     if not (isinstance(options, type) and issubclass(options, Population)):
-        return "Options, a subclass of mpies.solvers.options.Population"
-    return ", ".join(sorted(getattr(solver, "__abstractmethods__", ())))
+        missing = "Options, a subclass of mpies.solvers.options.Population"
+    return f"must be a complete solver, but lacks {missing}" if missing else ""
 
 
 def make_custom(solver: type[Solver[Any, Any]], name: str, file: str, kind: str) -> type[CustomSolver]:

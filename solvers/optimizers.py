@@ -5,7 +5,7 @@ All state is float32 and all vector operations are elementwise, so a step has th
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -69,7 +69,9 @@ AnyOptimizer = Annotated[OptimizerOptions, Field(discriminator="kind")]  # the t
 
 
 class Optimizer(ABC):
-    """A gradient-ascent rule and its state."""
+    """A gradient-ascent rule.  Its state is the attributes that state_fields names: arrays and whole numbers."""
+
+    state_fields: ClassVar[tuple[str, ...]] = ("velocity",)
 
     @abstractmethod
     def step(self, gradient: FloatArray, learning_rate: float) -> FloatArray:
@@ -79,17 +81,21 @@ class Optimizer(ABC):
     def expected_step(self, learning_rate: float) -> FloatArray:
         """The step (d,) that the momentum alone would make now; the state does not change."""
 
-    @abstractmethod
     def state(self) -> dict[str, Any]:
         """Names to arrays: all that later steps depend on."""
+        return {name: np.asarray(getattr(self, name)) for name in self.state_fields}
 
-    @abstractmethod
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what `state` returned, bit for bit."""
+        for name in self.state_fields:
+            restored = np.array(state[name])
+            setattr(self, name, restored if restored.ndim else restored.item())
 
 
 class Adam(Optimizer):
     """Adam (Kingma & Ba 2015, arXiv 1412.6980, algorithm 1), ascending."""
+
+    state_fields = ("first", "second", "updates")
 
     def __init__(self, options: AdamOptions, dimension: int) -> None:
         self.options = options
@@ -120,12 +126,6 @@ class Adam(Optimizer):
         root = np.sqrt(self.second) / np.float32(np.sqrt(correction2)) + np.float32(self.options.epsilon)
         return self.first / root * np.float32(learning_rate / correction1)
 
-    def state(self) -> dict[str, Any]:
-        return {"first": self.first, "second": self.second, "updates": np.int64(self.updates)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.first[:], self.second[:], self.updates = state["first"], state["second"], int(state["updates"])
-
 
 class Momentum(Optimizer, Generic[RateOptions]):
     """A rule whose state is a velocity."""
@@ -133,12 +133,6 @@ class Momentum(Optimizer, Generic[RateOptions]):
     def __init__(self, options: RateOptions, dimension: int) -> None:
         self.options: RateOptions = options
         self.velocity = np.zeros(dimension, np.float32)  # v
-
-    def state(self) -> dict[str, Any]:
-        return {"velocity": self.velocity}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.velocity[:] = state["velocity"]
 
 
 class SGD(Momentum[SGDOptions]):

@@ -11,7 +11,7 @@ from mpies.solvers.adapters.from_pycma import CMAES
 from mpies.solvers.ars import ARS
 from mpies.solvers.base import Solver
 from mpies.solvers.cr_fm_nes import CRFMNES
-from mpies.solvers.custom_solver import find_missing, make_custom
+from mpies.solvers.custom_solver import find_fault, make_custom
 from mpies.solvers.deep_ga import DeepGA
 from mpies.solvers.novelty_es import NoveltyES
 from mpies.solvers.openai_es import OpenAIES
@@ -40,18 +40,10 @@ def find_solver(kind: str) -> SolverClass:
     if kind.startswith("nevergrad:"):
         return nevergrad_solver(kind)
     if colon and path.endswith(".py"):
-        solver = find_definition(kind, SolverProblem, _find_fault)
+        solver = find_definition(kind, SolverProblem, find_fault)
         return make_custom(solver, f"solver.kind {kind}", str(absolute(path).resolve()), kind)
     close = difflib.get_close_matches(kind, SOLVERS, n=1)
     hint = f"did you mean {close[0]}?" if close else "use openai_es, for instance"
     raise ValueError(
         f"must be one of {', '.join(SOLVERS)}, nevergrad:NAME or path/to/file.py:Class, but is {kind!r}; {hint}"
     )
-
-
-def _find_fault(value: Any) -> str:
-    """What is wrong with a value of a user's file that is to be a solver, for messages; '' if nothing."""
-    if not (isinstance(value, type) and issubclass(value, Solver)):
-        return f"must be a subclass of mpies.solvers.base.Solver, but is {value!r}"
-    missing = find_missing(value)
-    return f"must be a complete solver, but lacks {missing}" if missing else ""

@@ -68,13 +68,13 @@ def shape(kind: str, returns: Float64s, sign_returns: Float64s) -> Float32s:
     sign_returns: (n,) sums of the signs of the rewards.  The two sign kinds use them instead of the returns, because
     they do not depend on the scale of single rewards.
     """
-    return SHAPINGS[kind](returns, sign_returns)
+    return SHAPINGS[kind](np.where(np.isnan(returns), np.nan, sign_returns) if "sign" in kind else returns)
 
 
-SHAPINGS: dict[str, Callable[[Float64s, Float64s], Float32s]] = {
-    "centred_rank": lambda returns, sign_returns: centred_ranks(returns),
-    "sign": lambda returns, sign_returns: raw(np.where(np.isnan(returns), np.nan, sign_returns)),
-    "centred_sign_rank": lambda returns, sign_returns: centred_ranks(np.where(np.isnan(returns), np.nan, sign_returns)),
-    "z_score": lambda returns, sign_returns: z_scores(returns),
-    "raw": lambda returns, sign_returns: raw(returns),
+SHAPINGS: dict[str, Callable[[Float64s], Float32s]] = {
+    "centred_rank": centred_ranks,
+    "sign": raw,
+    "centred_sign_rank": centred_ranks,
+    "z_score": z_scores,
+    "raw": raw,
 }

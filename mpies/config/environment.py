@@ -113,11 +113,6 @@ class EnvironmentSection(Options):
             return self.id.removeprefix("function:")
         return self.id if self.dimension is not None else None
 
-    @property
-    def rebuild_each_episode(self) -> bool | None:
-        """Whether each episode gets a new environment object; None where a probe decides."""
-        return {"auto": None, "always": True, "never": False}[self.rebuild]
-
     @model_validator(mode="after")
     def _kwargs_are_not_keys(self) -> Self:
         for name in sorted(_NOT_KWARGS & self.kwargs.keys()):

@@ -237,12 +237,6 @@ def _find_model(values: Mapping[str, Any]) -> type[Config]:
     )
 
 
-def _is_kind(section: str, text: str) -> bool:
-    """Whether `section: text` is short for `section: {kind: text}`."""
-    field = Config.model_fields.get(section)
-    return field is not None and text in kinds_of(field)
-
-
 def _apply(values: Values, override: str) -> None:
     """Put an override such as "solver.sigma=0.05" into `values`.  Raises ConfigError."""
     name, equals, text = override.partition("=")
@@ -251,10 +245,10 @@ def _apply(values: Values, override: str) -> None:
         raise ConfigError(f"the command line: {override!r} must be KEY=VALUE, for instance solver.sigma=0.05")
     value = parse_value(decimal_seeds(name, text), f"the command line, {name}")
     for number, section in enumerate(sections):
-        inner = values.get(section)
+        inner, field = values.get(section), None if number else Config.model_fields.get(section)
         if inner is None:
             inner = values[section] = {}
-        elif number == 0 and isinstance(inner, str) and _is_kind(section, inner):
+        elif field and isinstance(inner, str) and inner in kinds_of(field):
             inner = values[section] = {"kind": inner}
         if not isinstance(inner, dict):
             path = ".".join(sections[: number + 1])

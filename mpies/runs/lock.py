@@ -38,9 +38,7 @@ class Lock:
         self._owner = {
             "job": job or token,
             "token": token,
-            "host": socket.gethostname(),
-            "boot": _boot(),
-            "namespace": _namespace(),
+            **_machine(),
             "pid": os.getpid(),
             "start": process_start(os.getpid()),
         }
@@ -151,19 +149,13 @@ def _lock_file(path: Path) -> int:
     raise TimeoutError
 
 
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _namespace() -> str:
-    """Identifies the processes among which a process number counts: a container mostly has its own."""
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
+def _machine() -> dict[str, str]:
+    """Where a process number counts: a host since it was booted; a container mostly has numbers of its own."""
+    found = {"host": socket.gethostname(), "boot": "", "namespace": ""}
+    with contextlib.suppress(OSError):
+        found["boot"] = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        found["namespace"] = os.readlink("/proc/self/ns/pid")
+    return found
 
 
 def is_lock_file(name: str) -> bool:
@@ -180,7 +172,6 @@ def is_owner(values: Any) -> bool:
 
 def is_alive(owner: dict[str, Any]) -> bool:
     """Whether the owner of a lock still runs: its process tells, on another host or in a container its heartbeat."""
-    is_here = owner["host"] == socket.gethostname() and owner["boot"] == _boot()
-    if is_here and owner["namespace"] == _namespace():
+    if _machine().items() <= owner.items():
         return owner["start"] is not None and process_start(owner["pid"]) == owner["start"]
     return bool(time.time() - owner["beat"] < STALE)

@@ -12,7 +12,7 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,7 +29,6 @@ from mpies.core.text import describe_value, message_of
 from mpies.runs.files import open_regular, parse_checked
 from mpies.runs.formats.metrics import parse_number
 from mpies.runs.lock import is_alive, is_owner
-from mpies.runs.snapshot import CONFIDENCE
 
 # stale: the process that wrote the run died without shutting down; stopped: it shut down before the end of the run.
 STATES = ("running", "stale", "stopped", "finished")
@@ -306,16 +305,6 @@ def _as_numbers(cells: Sequence[str]) -> npt.NDArray[np.float64]:
         return np.fromiter(map(float, cells), float, len(cells))
     except ValueError:
         return np.array([parse_number(cell) for cell in cells])
-
-
-def intervals(columns: Mapping[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-    """(rows,) half widths of the 95 % confidence interval of each evaluation's mean; NaN where there is none.
-
-    There is none of a single episode either.
-    """
-    counts = np.asarray(columns.get("eval_episodes", np.nan))
-    with np.errstate(all="ignore"):
-        return CONFIDENCE * columns["eval_std"] / np.sqrt(np.where(counts > 1, counts, np.nan))
 
 
 def read_run_config(run: str | Path, trained: Config | None = None) -> Config:

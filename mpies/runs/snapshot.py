@@ -1,6 +1,5 @@
 """What training hands to the run directory: values that do not change any more."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +13,13 @@ from mpies.runs.formats.metrics import Row
 CONFIDENCE = 1.96  # standard errors on either side of a mean that make its 95 % confidence interval
 
 
-def half_interval(std: float, episodes: float) -> float:
+def half_interval(std: Any, episodes: Any) -> Any:
     """Half the width of the 95 % confidence interval of the mean of so many returns with this standard deviation.
 
-    NaN for a single episode, which tells nothing of it.
+    A number, or an array (n,) of them for arrays (n,).  NaN for a single episode, which tells nothing of it.
     """
-    return CONFIDENCE * std / math.sqrt(episodes) if episodes > 1 else math.nan
+    with np.errstate(all="ignore"):
+        return CONFIDENCE * std / np.sqrt(np.where(np.greater(episodes, 1), episodes, np.nan))
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,11 +43,6 @@ class Evaluation:
         return cls(totals[works], steps[works], failures=int(len(totals) - works.sum()))
 
     @property
-    def failed_share(self) -> float:
-        """The share of the episodes that failed."""
-        return self.failures / (self.failures + len(self.returns))
-
-    @property
     def mean(self) -> float:
         return float(np.mean(self.returns))
 
@@ -64,7 +59,7 @@ class Evaluation:
     @property
     def interval(self) -> float:
         """Half the width of the 95 % confidence interval of the mean, as of `half_interval`."""
-        return half_interval(self.std, len(self.returns))
+        return float(half_interval(self.std, len(self.returns)))
 
     def __repr__(self) -> str:
         failed = f", {self.failures} failed" if self.failures else ""

@@ -234,16 +234,14 @@ class Learner:
                 f"but every run has {', '.join(taken)}; choose another name"
             )
         returns = results.returns[~np.isnan(results.returns)]
-        has_any = len(returns) > 0
         return {
             "generation": self.clock.generation,
             "seconds": self.clock.seconds,
             "episodes": self.clock.episodes,
             "steps": self.clock.steps,
-            "return_mean": returns.mean() if has_any else None,
-            "return_std": returns.std() if has_any else None,
-            "return_min": returns.min() if has_any else None,
-            "return_max": returns.max() if has_any else None,
+            **{
+                f"return_{of}": getattr(returns, of)() if len(returns) else None for of in ("mean", "std", "min", "max")
+            },
             "length_mean": results.steps.mean() / self.config.solver.episodes,
             "eval_mean": evaluation.mean if evaluation else None,
             "eval_std": evaluation.std if evaluation else None,

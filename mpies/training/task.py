@@ -67,7 +67,7 @@ def make_task_env(section: EnvironmentSection, rebuild: bool | None = None, node
         section.id,
         section.backend,
         section.max_steps,
-        section.rebuild_each_episode if rebuild is None else rebuild,
+        {"auto": None, "always": True, "never": False}[section.rebuild] if rebuild is None else rebuild,
         section.episode_timeout,
         section.rebuild_every,
         section.frame_skip,

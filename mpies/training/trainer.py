@@ -129,8 +129,8 @@ class Trainer:
         is_result = reason not in ("", "signal", "failures")
         if reason == "failures" or not (is_result or (every and self.updater.generation % every == 0)):
             return None
-        mean, normalization = self.updater.broadcast_mean()
-        evaluation = self.evaluator.evaluate_mean(mean, normalization, self.updater.generation, is_result)
+        mean = self.updater.broadcast_mean()
+        evaluation = self.evaluator.evaluate_mean(mean, self.updater.generation, is_result)
         if self.learner and evaluation:  # for the stop rule
             self.learner.solved = evaluation.mean if evaluation.confirmed else -math.inf
             self.learner.solved_interval = evaluation.interval

@@ -5,7 +5,6 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mpies.comm import Communicator
 from mpies.comm.stopwatch import stopwatch
@@ -16,7 +15,7 @@ from mpies.solvers.registry import find_solver
 from mpies.solvers.sampling import noise
 from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.sum_moments import sum_moments
-from mpies.training.evaluation.generation import GenerationSpec, Part, PlayedGeneration
+from mpies.training.evaluation.generation import GenerationSpec, MeanPolicy, Part, PlayedGeneration
 from mpies.training.evaluation.noise_tables import NoiseTables
 from mpies.training.evaluation.overlap import FIRST, count_early_members
 from mpies.training.learner import Learner
@@ -95,8 +94,8 @@ class Updater:
             self.comm.broadcast_rows(self.solver.ask().rows if self.comm.is_root else None, self.rows)
         return GenerationSpec.from_vectors(vectors, self.solver.Proposal, self.rows)
 
-    def broadcast_mean(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32] | None]:
-        """The newest mean (d,) and the normalization (2, o), None without one, on every rank."""
+    def broadcast_mean(self) -> MeanPolicy:
+        """Rank 0's newest mean on every rank."""
         vectors = None
         if learner := self.learner:
             vectors = [learner.solver.mean, learner.normalizer.mean_and_deviation().ravel()]

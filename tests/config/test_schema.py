@@ -82,11 +82,6 @@ def test_a_dimension_or_function_in_the_id_makes_a_function_of_an_environment(se
     assert EnvironmentSection(**section).function == function
 
 
-@pytest.mark.parametrize(("rebuild", "each"), [("auto", None), ("always", True), ("never", False)])
-def test_rebuild_decides_whether_each_episode_gets_a_new_environment(rebuild, each):
-    assert EnvironmentSection(id="CartPole-v1", rebuild=rebuild).rebuild_each_episode is each
-
-
 @pytest.mark.parametrize(
     ("section", "message"),
     [

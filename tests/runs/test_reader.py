@@ -10,7 +10,8 @@ import pytest
 
 from mpies.core.errors import RunError
 from mpies.runs.lock import Lock
-from mpies.runs.reader import RunView, find_runs, intervals, is_run, open_inside, read_run_config
+from mpies.runs.reader import RunView, find_runs, is_run, open_inside, read_run_config
+from mpies.runs.snapshot import half_interval
 from tests.support import CARTPOLE
 
 HEADER = "generation,seconds,return_mean,eval_std,eval_episodes,digest\n"
@@ -28,7 +29,8 @@ def test_complete_lines_are_columns_and_one_that_is_cut_off_waits_for_its_end(ru
     columns = run.metrics.refresh().columns
     assert list(columns) == HEADER.strip().split(",")[:-1]
     np.testing.assert_array_equal(columns["return_mean"], [-3, np.nan])
-    np.testing.assert_array_equal(intervals(columns), [np.nan, 1.96 * 4 / 10])
+    intervals = half_interval(columns["eval_std"], columns["eval_episodes"])
+    np.testing.assert_array_equal(intervals, [np.nan, 1.96 * 4 / 10])
     with open(tmp_path / "a" / "metrics.csv", "a") as file:
         file.write(",,,ef\n4,2.0,garbage\n5,2.5,oops,,,ef\n")
     columns = run.metrics.refresh().columns

@@ -497,8 +497,11 @@ class Forgetful(Solver):
 @pytest.mark.parametrize(
     ("solver", "line"),
     [
-        (Unfinished, "Unfinished: it lacks propose, update"),
-        (type("Bare", (Forgetful,), {"Options": 5}), "Bare: it lacks Options, a subclass of mpies.solvers.options"),
+        (Unfinished, "Unfinished: must be a complete solver, but lacks propose, update"),
+        (
+            type("Bare", (Forgetful,), {"Options": 5}),
+            "Bare: must be a complete solver, but lacks Options, a subclass of mpies.solvers.options",
+        ),
         (Needy, "Needy: check_solver raised ValidationError: 1 validation error for Options rate Field required"),
         (Forgetful, f"Forgetful: {LACKS} `speed`"),
     ],

@@ -69,7 +69,7 @@ def test_some_episodes_of_an_evaluation_may_fail():
     whole, rig = rig_of().evaluate_mean(), rig_of()
     fail(rig, 0.3)
     part = rig.evaluate_mean()
-    assert (whole.failures, part.failures, part.failed_share) == (0, 3, 0.3)
+    assert (whole.failures, part.failures) == (0, 3)
     assert part.returns.tolist() == whole.returns[3:].tolist() and part.lengths.tolist() == whole.lengths[3:].tolist()
     assert part.mean == np.mean(whole.returns[3:])
 
@@ -96,7 +96,7 @@ def test_too_many_failed_episodes_are_a_failure_of_the_run(share, max_failures, 
     with pytest.raises(
         TrainingStopped, match=rf"^{share * 10:.0f} of the 10 episodes .* failed \(no licence\), so the"
     ):
-        rig.evaluator.evaluate_mean(*mean, 1, is_result)
+        rig.evaluator.evaluate_mean(mean, 1, is_result)
 
 
 def test_an_evaluation_that_all_fail_and_that_may_fail_has_no_mean():
@@ -110,7 +110,7 @@ def test_a_function_may_be_undefined_at_the_mean_except_at_the_end(monkeypatch):
     monkeypatch.setattr(type(rig.task.env), "value", lambda self, x: 1 / 0)
     assert rig.evaluate_mean() is None
     with pytest.raises(TrainingStopped, match="ZeroDivisionError"):
-        rig.evaluator.evaluate_mean(*rig.updater.broadcast_mean(), 1, True)
+        rig.evaluator.evaluate_mean(rig.updater.broadcast_mean(), 1, True)
 
 
 def test_failures_with_many_reasons_are_a_few_lines(caplog):

@@ -43,7 +43,7 @@ def train(comm, overlap):
     for _ in range(4):
         trainer.run_generation()
         found += [trainer.learner.digest()] if trainer.learner else []
-    mean = trainer.evaluator.evaluate_mean(*trainer.updater.broadcast_mean(), 4)
+    mean = trainer.evaluator.evaluate_mean(trainer.updater.broadcast_mean(), 4)
     return trainer, found, mean.returns.tolist()
 
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from mpies.core.errors import RunError
 from mpies.core.text import name_few
 from mpies.runs.machine import machines_of
-from mpies.runs.reader import Columns, RunView, find_runs, intervals
+from mpies.runs.reader import Columns, RunView, find_runs
+from mpies.runs.snapshot import half_interval
 
 Floats = npt.NDArray[np.float64]
 
@@ -58,7 +59,7 @@ class Curves:
     @property
     def interval(self) -> Floats:
         """(g,) half the width of the 95 % confidence interval of an evaluation's mean."""
-        return intervals(self.columns)
+        return np.asarray(half_interval(self.columns["eval_std"], self.columns.get("eval_episodes", np.nan)))
 
     @property
     def changes(self) -> dict[str, npt.NDArray[np.int64]]:

@@ -13,7 +13,8 @@ from mpies.core.errors import RunError
 from mpies.report.compare.run_groups import look_up
 from mpies.report.video import VIDEOS
 from mpies.runs.formats.metrics import round_number
-from mpies.runs.reader import Columns, RunView, intervals
+from mpies.runs.reader import Columns, RunView
+from mpies.runs.snapshot import half_interval
 
 MAX_POINTS = 400  # of a curve
 TAIL = 16_000  # bytes that are read from the end of a log
@@ -38,7 +39,7 @@ def read_update(view: RunView) -> dict[str, Any]:
     metrics = view.metrics.refresh()
     columns, rows = dict(metrics.columns), len(metrics)
     if columns.keys() >= {"eval_std"}:
-        columns["eval_interval"] = intervals(columns)
+        columns["eval_interval"] = half_interval(columns["eval_std"], columns.get("eval_episodes", np.nan))
     newest = {key: _round(key, value[np.isfinite(value)][-1:]) for key, value in columns.items()}
     per_point = max(1, -(-rows // MAX_POINTS))
     return {

@@ -17,7 +17,7 @@ from mpies.rollouts.queue import FailureGroup, PlayingRanks, RolloutQueue, gathe
 from mpies.runs.snapshot import Evaluation
 from mpies.solvers.base import Results, Solver
 from mpies.training.control import Control, TrainingStopped
-from mpies.training.evaluation.generation import Part, PlayedGeneration, QueueKey
+from mpies.training.evaluation.generation import MeanPolicy, Part, PlayedGeneration, QueueKey
 from mpies.training.evaluation.recovery import OpenQueues
 from mpies.training.task import Task
 
@@ -89,13 +89,7 @@ class Evaluator:
         self.control.failed_share = float(np.isnan(results.returns).mean())
         return PlayedGeneration(results, np.concatenate(indices), observations, np.asarray(sum(busy)))
 
-    def evaluate_mean(
-        self,
-        mean: npt.NDArray[np.float32],
-        normalization: npt.NDArray[np.float32] | None,
-        generation: int,
-        is_result: bool = False,
-    ) -> Evaluation | None:
+    def evaluate_mean(self, policy: MeanPolicy, generation: int, is_result: bool = False) -> Evaluation | None:
         """Play held-out episodes of the mean, and at least CONFIRMING fresh ones when they reach the target.
 
         is_result: whether this evaluation is the result of the run.
@@ -108,12 +102,12 @@ class Evaluator:
         if is_result:
             tolerated = 0.0
         episodes = self.config.evaluation.episodes
-        first = self._play_mean(mean, normalization, generation, 0, episodes, tolerated)
+        first = self._play_mean(policy, generation, 0, episodes, tolerated)
         if not len(first.returns):
             return None
         if target is None or first.failures or not first.mean >= target:
             return first
-        second = self._play_mean(mean, normalization, generation, 1, max(episodes, CONFIRMING), tolerated)
+        second = self._play_mean(policy, generation, 1, max(episodes, CONFIRMING), tolerated)
         return Evaluation(
             np.concatenate([first.returns, second.returns]),
             np.concatenate([first.lengths, second.lengths]),
@@ -136,13 +130,7 @@ class Evaluator:
         self.queues.keep_finished()
 
     def _play_mean(
-        self,
-        mean: npt.NDArray[np.float32],
-        normalization: npt.NDArray[np.float32] | None,
-        generation: int,
-        attempt: int,
-        episodes: int,
-        tolerated: float,
+        self, policy: MeanPolicy, generation: int, attempt: int, episodes: int, tolerated: float
     ) -> Evaluation:
         """An Evaluation on seeds that are a function of (run seed, generation, attempt).
 
@@ -150,11 +138,12 @@ class Evaluator:
         """
         if self.task.policy is None:  # a function has one value
             episodes = 1
+        mean, normalization = policy
         batch = evaluation_batch(mean, self.task.evaluation_seeds(generation, attempt, episodes), normalization)
         key = QueueKey(generation, "evaluation", attempt)
         records, _, _ = self._play([self.queues.open(key, batch)], key)
         evaluation = Evaluation.of(records["total"], records["steps"])
-        if evaluation.failed_share > tolerated:
+        if evaluation.failures / len(records) > tolerated:
             raise TrainingStopped(
                 "failures",
                 f"{evaluation.failures} of the {episodes} episodes that evaluate generation {generation} failed"

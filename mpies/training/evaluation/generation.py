@@ -9,6 +9,9 @@ import numpy.typing as npt
 
 from mpies.solvers.base import Proposal, Results
 
+# The newest mean (d,), and mean and standard deviation (2, o) of observations; None where they are not normalised.
+MeanPolicy = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32] | None]
+
 
 @dataclass(frozen=True)
 class GenerationSpec:
@@ -38,11 +41,6 @@ class GenerationSpec:
             normalization.reshape(2, -1) if len(normalization) else None,
             int(limit[0]) or None,
         )
-
-    def copy(self) -> "GenerationSpec":
-        """The same with vectors of its own, so that the solver may change those it shares."""
-        vectors = [vector.copy() for vector in self.vectors()]
-        return self.from_vectors(vectors, type(self.proposal), self.proposal.rows)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ are sampled from, hangs on the number of the generation alone, so it changes no 
 Everything that knows of early members is here.  Without overlap their number is 0.
 """
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -53,7 +54,7 @@ class EarlySpecs:
         newest: of members around the newest mean.  expected_mean: (d,) where the mean will be after the coming step.
         """
         expected = replace(newest, proposal=replace(newest.proposal, mean=expected_mean))
-        self._following = expected.copy()  # the solver changes its own vectors while these members are played
+        self._following = copy.deepcopy(expected)  # the solver changes its own vectors while these members are played
         return self._following
 
     def advance(self) -> GenerationSpec | None:

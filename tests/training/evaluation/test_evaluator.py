@@ -44,7 +44,7 @@ class Rig:
         return self.evaluator.evaluate(parts, generation, prefetch=upcoming)
 
     def evaluate_mean(self, generation=1):
-        return self.evaluator.evaluate_mean(*self.updater.broadcast_mean(), generation)
+        return self.evaluator.evaluate_mean(self.updater.broadcast_mean(), generation)
 
 
 def bits_of(population):
@@ -103,7 +103,7 @@ def test_a_mean_that_reaches_the_target_is_evaluated_again_on_fresh_episodes(ran
     assert confirmed.returns[:7].tolist() != confirmed.returns[7:14].tolist()  # of other seeds
     assert Rig(comm, evaluation={"episodes": 102}, stop={"target": 5}).evaluate_mean().returns.shape == (204,)
     assert rig.evaluate_mean(generation=2).returns.tolist() != confirmed.returns.tolist()
-    result = rig.evaluator.evaluate_mean(*rig.updater.broadcast_mean(), 1, is_result=True)
+    result = rig.evaluator.evaluate_mean(rig.updater.broadcast_mean(), 1, is_result=True)
     assert result.returns.tolist() == confirmed.returns.tolist()  # it tolerates no failures, and has none
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from mpies.solvers.base import Gaussian, Results
 from mpies.training.evaluation.generation import GenerationSpec
+from mpies.training.evaluation.overlap import EarlySpecs
 
 MEAN, SCALE = np.arange(3, dtype=np.float32), np.full(1, 0.5, np.float32)
 
@@ -24,13 +25,13 @@ def test_a_spec_is_rebuilt_from_its_vectors(normalization, limit):
         assert np.array_equal(rebuilt.normalization, normalization)
 
 
-def test_a_copy_has_vectors_of_its_own():
+def test_early_members_keep_their_vectors_while_the_solver_changes_its_own():
     spec = GenerationSpec(Gaussian(MEAN.copy(), SCALE.copy()), np.ones((2, 4), np.float32), 5)
-    copy = spec.copy()
-    before = [vector.tolist() for vector in copy.vectors()]
+    fixed = EarlySpecs().fix(spec, MEAN.copy())
+    before = [vector.tolist() for vector in fixed.vectors()]
     for vector in spec.vectors():
         vector += 1
-    assert [vector.tolist() for vector in copy.vectors()] == before and copy.limit == 5
+    assert [vector.tolist() for vector in fixed.vectors()] == before and fixed.limit == 5
 
 
 def test_results_have_the_names_that_are_in_the_ledger():
