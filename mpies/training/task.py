@@ -2,7 +2,7 @@
 
 import logging
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from typing import Any
 
@@ -106,33 +106,21 @@ def draw_reference(env: VectorEnv, count: int, random: np.random.Generator) -> n
         actions = [draw_actions(env.interface.action, len(seeds), random) for _ in range(REFERENCE_STEPS)]
         found: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}  # by step and episode
         for first in range(0, len(seeds), env.largest):
-            part = slice(first, first + env.largest)
-            found |= _play_randomly(env, first, seeds[part], [chosen[part] for chosen in actions], count - len(frames))
+            batch, taken = env.open(seeds[first : first + env.largest]), 0
+            places, observations = np.arange(len(batch.observations), dtype=np.int32), batch.observations
+            for step, chosen in enumerate(actions):
+                if step % REFERENCE_INTERVAL == 0:
+                    taken += len(places)
+                    for place, row in zip(places.tolist(), observations.astype(np.uint8), strict=True):
+                        found[step, first + place] = row
+                batch.send(places, chosen[first + places])
+                observations, _, over = batch.receive()
+                places, observations = places[~over], observations[~over]
+                if not len(places) or len(frames) + taken >= count:
+                    break
+            batch.close()
         frames += [found[key] for key in sorted(found)]
     return np.stack(frames[:count])
-
-
-def _play_randomly(
-    env: VectorEnv, first: int, seeds: Sequence[int], actions: Sequence[npt.NDArray[Any]], count: int
-) -> dict[tuple[int, int], npt.NDArray[np.uint8]]:
-    """Every eighth observation of episodes, by step and episode, until there are `count` or all episodes are over.
-
-    first: the number of the first episode.  actions: of each step, (k,) or (k, a), also of episodes that are over.
-    """
-    found: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}
-    batch = env.open(seeds)
-    places, observations = np.arange(len(seeds), dtype=np.int32), batch.observations
-    for step, chosen in enumerate(actions):
-        if step % REFERENCE_INTERVAL == 0:
-            rows = observations.astype(np.uint8)
-            found |= {(step, first + int(place)): row for place, row in zip(places, rows, strict=True)}
-        batch.send(places, chosen[places])
-        observations, _, over = batch.receive()
-        places, observations = places[~over], observations[~over]
-        if not len(places) or len(found) >= count:
-            break
-    batch.close()
-    return found
 
 
 def training_needs(config: Config, dimension: int, slots: int) -> dict[str, int]:
