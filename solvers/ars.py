@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from mpies.core.arrays import FloatArray
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, fold_pairs, no_square, norm
 from mpies.solvers.options import Count, Pairs, Positive, Real
-from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.shaping import best_first, bounded
 
 

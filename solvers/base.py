@@ -21,10 +21,11 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from mpies.core.arrays import Array, Float64s, FloatArray, Int64s
 from mpies.solvers.moments import Weights
 from mpies.solvers.options import Population
 from mpies.solvers.sampling.directions import Directions
-from mpies.solvers.sampling.noise import Filling, FloatArray, sample_indices
+from mpies.solvers.sampling.noise import Filling, sample_indices
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Proposal:
     mean: FloatArray
     rows: FloatArray | None = field(default=None, kw_only=True)
 
-    def vectors(self) -> list[npt.NDArray[Any]]:
+    def vectors(self) -> list[Array]:
         """All fields but the rows, in the order of the constructor's arguments."""
         return [getattr(self, entry.name) for entry in fields(self) if entry.name != "rows"]
 
@@ -64,11 +65,11 @@ class Results:
     No solver can change them: they are recorded, and shared by ranks.  Raises ValueError if the shapes do not match.
     """
 
-    returns: npt.NDArray[np.float64]
-    sign_returns: npt.NDArray[np.float64]
-    steps: npt.NDArray[np.int64]
-    payload: npt.NDArray[np.float64]
-    behaviours: npt.NDArray[np.float64]
+    returns: Float64s
+    sign_returns: Float64s
+    steps: Int64s
+    payload: Float64s
+    behaviours: Float64s
 
     def __post_init__(self) -> None:
         if self.returns.ndim != 1:
@@ -180,14 +181,12 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
             self._asked = self.propose()
         return self._asked
 
-    def population_indices(self, generation: int, batch: int) -> npt.NDArray[np.int64]:
+    def population_indices(self, generation: int, batch: int) -> Int64s:
         """Noise indices (k,) of batch number `batch` of a generation: one per member, or per antithetic pair."""
         rows, length = self.options.noise_rows(self.dimension), self.directions.length
         return sample_indices(self.seed, generation, batch, rows, len(self._table), length)
 
-    def write(
-        self, proposal: ProposalT, indices: npt.NDArray[np.int64], member: int, out: FloatArray
-    ) -> Sequence[float]:
+    def write(self, proposal: ProposalT, indices: Int64s, member: int, out: FloatArray) -> Sequence[float]:
         """Write the parameters of a member into `out` (d,).  Returns its payload: q numbers.
 
         indices: (k,) noise indices of the population that the member belongs to.  member: its number there.
@@ -229,7 +228,7 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
             raise TypeError(f"{type(self).__name__} must define write: {type(proposal).__name__} is not a Gaussian")
         return proposal.scale
 
-    def moments(self, indices: npt.NDArray[np.int64], weights: Weights, start: int, stop: int) -> FloatArray:
+    def moments(self, indices: Int64s, weights: Weights, start: int, stop: int) -> FloatArray:
         """The moments (a + c, stop - start) of the directions at these indices, over the coordinates [start, stop)."""
         return self.directions.moments(self._table_with(indices), indices, weights, start, stop)
 

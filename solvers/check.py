@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from mpies.core.arrays import FloatArray
 from mpies.core.errors import SolverProblem
 from mpies.solvers.base import Results, Solver
 from mpies.solvers.custom_solver import CustomSolver, Fault, explained, find_fault, make_custom
 from mpies.solvers.loop import SolverLoop
 from mpies.solvers.moments import split
 from mpies.solvers.options import Population
-from mpies.solvers.sampling.noise import FloatArray, build_table
+from mpies.solvers.sampling.noise import build_table
 
 DIMENSION = 20  # parameters of the problem
 GENERATIONS = 12  # of the trial

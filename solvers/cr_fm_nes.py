@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
+from mpies.core.arrays import Float64s, FloatArray
 from mpies.core.streams import SOLVER, stream
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, dot, fold_pairs, norm, summed
 from mpies.solvers.options import Count, Pairs, Positive
-from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.snes import utilities
 
 
@@ -93,7 +92,7 @@ class CRFMNES(Solver[CRFMNESOptions, Tilted]):
         np.add(out, proposal.mean, out=out)
         return dot(noise, noise), sign * along
 
-    def _weights(self, results: Results) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], int]:
+    def _weights(self, results: Results) -> tuple[Float64s, Float64s, int]:
         """Weights by rank, and by rank and distance, both (n,); and the number of members with a finite return."""
         count, feasible = len(results.returns), int(np.isfinite(results.returns).sum())
         distance = np.sqrt(results.payload[:, 0])

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from mpies.core.arrays import FloatArray, Int64s
 from mpies.core.streams import SOLVER, stream
 from mpies.solvers.base import Proposal, Results, Solver
 from mpies.solvers.moments import norm
 from mpies.solvers.options import Count, Population, Positive
-from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.shaping import best_first
 
 
@@ -60,10 +59,10 @@ class Ancestry(Proposal):
     picks: (n,) number of each member's parent.  sigma: (1,) standard deviation of this generation's mutations.
     """
 
-    roots: npt.NDArray[np.int64]
-    chains: npt.NDArray[np.int64]
+    roots: Int64s
+    chains: Int64s
     scales: FloatArray
-    picks: npt.NDArray[np.int64]
+    picks: Int64s
     sigma: FloatArray
 
 
@@ -84,16 +83,16 @@ class DeepGA(Solver[DeepGAOptions, Ancestry]):
     def begin(self) -> None:
         parents = self.options.parents
         self.snapshots: FloatArray = np.tile(self.mean, (parents, 1))  # (t, d)
-        self.roots: npt.NDArray[np.int64] = np.zeros(parents, np.int64)  # (t,)
+        self.roots: Int64s = np.zeros(parents, np.int64)  # (t,)
         self._clear_chains()
         self.picks = self._pick(0)
 
     def _clear_chains(self) -> None:
-        self.chains: npt.NDArray[np.int64] = np.full((self.options.parents, self.options.snapshot), -1)  # (t, l)
+        self.chains: Int64s = np.full((self.options.parents, self.options.snapshot), -1)  # (t, l)
         self.scales: FloatArray = np.zeros(self.chains.shape, self.dtype)  # (t, l)
         self._are_snapshots_sent = False
 
-    def _pick(self, generation: int) -> npt.NDArray[np.int64]:
+    def _pick(self, generation: int) -> Int64s:
         """A random parent (n,) for each member."""
         return stream(self.seed, SOLVER, generation).integers(self.options.parents, size=self.options.population)
 
@@ -108,9 +107,7 @@ class DeepGA(Solver[DeepGAOptions, Ancestry]):
         sigma = np.full(1, self._sigma(), self.dtype)
         return Ancestry(self.mean, self.roots, self.chains.ravel(), scales, self.picks, sigma, rows=rows)
 
-    def write(
-        self, proposal: Ancestry, indices: npt.NDArray[np.int64], member: int, out: FloatArray
-    ) -> Sequence[float]:
+    def write(self, proposal: Ancestry, indices: Int64s, member: int, out: FloatArray) -> Sequence[float]:
         assert proposal.rows is not None  # whoever evaluates members keeps the rows that were sent last
         parent, length = int(proposal.picks[member]) if member else 0, self.options.snapshot
         chain = slice(parent * length, (parent + 1) * length)
@@ -119,9 +116,7 @@ class DeepGA(Solver[DeepGAOptions, Ancestry]):
             out += self.noise(indices[member]) * proposal.sigma
         return ()
 
-    def _add_up(
-        self, snapshots: FloatArray, root: int, chain: npt.NDArray[np.int64], scales: FloatArray, out: FloatArray
-    ) -> None:
+    def _add_up(self, snapshots: FloatArray, root: int, chain: Int64s, scales: FloatArray, out: FloatArray) -> None:
         """Write a snapshot plus the mutations of a chain (l,) into `out` (d,)."""
         out[:] = snapshots[root]
         for index, scale in zip(chain[chain >= 0], scales, strict=False):

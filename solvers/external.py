@@ -13,18 +13,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from mpies.core.arrays import Float64s, FloatArray, Int64s
 from mpies.core.errors import SolverProblem
 from mpies.core.streams import SOLVER, stream
 from mpies.solvers import base
 from mpies.solvers.base import OptionsT, Results, Solver
-from mpies.solvers.sampling.noise import FloatArray
 
 # One thread at a time: the global generators are those of the whole process.
 _global_generators = threading.RLock()
 
-Candidates = Sequence[npt.NDArray[np.float64]]  # each (d,)
+Candidates = Sequence[Float64s]  # each (d,)
 
 
 @contextmanager
@@ -57,7 +56,7 @@ class ExternalSolver(Solver[OptionsT, base.Proposal]):
 
     def begin(self) -> None:
         self.origin = self.mean.copy()  # (d,)
-        self.history: list[npt.NDArray[np.float64]] = []  # returns (n,) of each generation
+        self.history: list[Float64s] = []  # returns (n,) of each generation
         with seeded_global_generators(self.seed, 0):
             self.create_optimizer()
 
@@ -66,9 +65,7 @@ class ExternalSolver(Solver[OptionsT, base.Proposal]):
             self._candidates = self.draw()
         return base.Proposal(self.mean, rows=np.asarray(self._candidates, self.dtype))
 
-    def write(
-        self, proposal: base.Proposal, indices: npt.NDArray[np.int64], member: int, out: FloatArray
-    ) -> Sequence[float]:
+    def write(self, proposal: base.Proposal, indices: Int64s, member: int, out: FloatArray) -> Sequence[float]:
         assert proposal.rows is not None  # every generation has rows of its own
         out[:] = proposal.rows[member]
         return ()
@@ -110,9 +107,9 @@ class ExternalSolver(Solver[OptionsT, base.Proposal]):
         """The next n candidates."""
 
     @abstractmethod
-    def learn(self, candidates: Candidates, costs: npt.NDArray[np.float64]) -> None:
+    def learn(self, candidates: Candidates, costs: Float64s) -> None:
         """Tell the optimiser the costs (n,), to be minimised, of the candidates that `draw` returned."""
 
     @abstractmethod
-    def recommend(self) -> npt.NDArray[np.float64]:
+    def recommend(self) -> Float64s:
         """The optimiser's best guess (d,), which is evaluated and saved."""

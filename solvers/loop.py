@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mpies.core.arrays import FloatArray, Int64s
 from mpies.solvers.base import Results, Solver
-from mpies.solvers.sampling.noise import FloatArray, build_table
+from mpies.solvers.sampling.noise import build_table
 from mpies.solvers.sum_moments import sum_moments
 
 
@@ -34,7 +35,7 @@ class SolverLoop:
         if proposal.rows is not None:
             self.rows = proposal.rows
         self.proposal = proposal = replace(proposal, rows=self.rows)
-        batches: list[npt.NDArray[np.int64]] = []  # noise indices
+        batches: list[Int64s] = []  # noise indices
         members: list[FloatArray] = []
         payload: list[npt.ArrayLike] = []
         while not batches or (

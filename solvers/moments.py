@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from mpies.solvers.sampling.noise import LINE, FloatArray
+from mpies.core.arrays import Float32s, FloatArray, Int64s
+from mpies.solvers.sampling.noise import LINE
 
 TILE = 49152  # most coordinates summed at a time, so that sums and products stay in the second-level cache
 BLOCK = 32768  # coordinates per partial sum of an inner product; the bits of `dot` depend on it
@@ -27,7 +27,7 @@ class Weights:
     square: FloatArray
 
 
-def no_square(rows: int) -> npt.NDArray[np.float32]:
+def no_square(rows: int) -> Float32s:
     """The `square` part (0, rows) for solvers that need linear moments only."""
     return np.zeros((0, rows), np.float32)
 
@@ -80,7 +80,7 @@ def moments(table: FloatArray, indices: Iterable[int], weights: Weights, start: 
     return sums
 
 
-def split(dimension: int, ranks: int) -> npt.NDArray[np.int64]:
+def split(dimension: int, ranks: int) -> Int64s:
     """Bounds (ranks + 1,) of the coordinates of each rank: equal shares that begin on cache lines."""
     lines = math.ceil(dimension / LINE)
     return np.minimum(LINE * (lines * np.arange(ranks + 1) // ranks), dimension)

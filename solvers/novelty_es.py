@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from mpies.core.arrays import Float32s, Float64s, FloatArray
 from mpies.core.streams import SOLVER, stream
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, fold_pairs, no_square, norm
 from mpies.solvers.optimizers import AdamOptions, AnyOptimizer, make_optimizer
 from mpies.solvers.options import Count, Fraction, NonNegative, Pairs, Positive
-from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.shaping import best_first, centred_ranks
 
 
@@ -67,11 +67,11 @@ class Turn(Gaussian):
     past: (a * b,) the archive.  share: (1,) weight of the return in the ranking; novelty has the rest.
     """
 
-    past: npt.NDArray[np.float32]
-    share: npt.NDArray[np.float32]
+    past: Float32s
+    share: Float32s
 
 
-def novelty(behaviours: npt.ArrayLike, archive: npt.NDArray[np.floating], neighbours: int) -> npt.NDArray[np.float64]:
+def novelty(behaviours: npt.ArrayLike, archive: FloatArray, neighbours: int) -> Float64s:
     """Mean distance (n,) of behaviours (n, b) to their nearest `neighbours` in the archive (a, b); 0 if a is 0."""
     behaviours = np.asarray(behaviours, np.float64)
     if not len(archive):
@@ -106,8 +106,8 @@ class NoveltyES(Solver[NoveltyESOptions, Turn]):
             self.means[k] += self.dtype(options.sigma) * stream(self.seed, SOLVER, 0, k).standard_normal(
                 self.dimension, dtype=np.float32
             )
-        self.past: npt.NDArray[np.float32] = np.zeros((0, 0), np.float32)  # (a, b), the archive
-        self.behaviours: npt.NDArray[np.float32] = np.zeros((count, 0), np.float32)  # (m, b), of each mean
+        self.past: Float32s = np.zeros((0, 0), np.float32)  # (a, b), the archive
+        self.behaviours: Float32s = np.zeros((count, 0), np.float32)  # (m, b), of each mean
         self.last = np.full(count, -np.inf)  # (m,) last return of each mean
         self.best, self.stalled = float("-inf"), 0
         self.gradient_norm = float("nan")

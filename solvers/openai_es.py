@@ -5,11 +5,11 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from mpies.core.arrays import FloatArray
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, fold_pairs, no_square, norm
 from mpies.solvers.optimizers import AdamOptions, AnyOptimizer, make_optimizer
 from mpies.solvers.options import SMALL_NETWORK, Count, Fraction, NonNegative, Pairs, Positive, WholeNumber
-from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.shaping import shape
 
 

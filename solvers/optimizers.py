@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 import numpy as np
 from pydantic import Field
 
+from mpies.core.arrays import FloatArray
 from mpies.solvers.moments import norm
 from mpies.solvers.options import SMALL_NETWORK, Fraction, Options, Positive
-from mpies.solvers.sampling.noise import FloatArray
 
 
 class AdamOptions(Options):

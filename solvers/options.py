@@ -8,9 +8,9 @@ import math
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, create_model, model_validator
 
+from mpies.core.arrays import Int64s
 from mpies.core.options import Arguments as Arguments
 from mpies.core.options import Count as Count
 from mpies.core.options import Flag as Flag
@@ -75,7 +75,7 @@ class Population(Options):
         groups = int(share * self.noise_rows(dimension))
         return groups * size + self.plays_mean if groups else 0
 
-    def groups(self, dimension: int) -> npt.NDArray[np.int64]:
+    def groups(self, dimension: int) -> Int64s:
         """The group (n,) of each member; members of a group share their environment seeds."""
         numbers = np.arange(self.members(dimension))
         return (numbers + self.plays_mean) // 2 if self.antithetic else numbers

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
+from mpies.core.arrays import FloatArray, Int64s
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, dot, norm
 from mpies.solvers.optimizers import Adam, AdamOptions
 from mpies.solvers.options import Count, Flag, Fraction, NonNegative, Pairs, Positive
-from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.shaping import best_first, bounded, centred_ranks
 
 
@@ -79,9 +78,7 @@ class PEPG(Solver[PEPGOptions, Gaussian]):
     def propose(self) -> Gaussian:
         return Gaussian(self.mean, self.sigma)
 
-    def write(
-        self, proposal: Gaussian, indices: npt.NDArray[np.int64], member: int, out: FloatArray
-    ) -> Sequence[float]:
+    def write(self, proposal: Gaussian, indices: Int64s, member: int, out: FloatArray) -> Sequence[float]:
         super().write(proposal, indices, member, out)
         return (dot(out, out) / self.dimension,) if self.options.weight_decay else (0.0,)
 

@@ -6,11 +6,11 @@ from typing import Annotated, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from mpies.core.arrays import FloatArray
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, fold_pairs, norm
 from mpies.solvers.optimizers import AnyOptimizer, ClipUpOptions, make_optimizer
 from mpies.solvers.options import Count, Fraction, NonNegative, Pairs, Positive, WholeNumber
-from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.shaping import shape
 
 

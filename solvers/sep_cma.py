@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from mpies.core.arrays import FloatArray
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, norm
 from mpies.solvers.options import Count, Population, Positive
-from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.shaping import best_first
 
 

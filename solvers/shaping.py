@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-Float64s = npt.NDArray[np.float64]
-Float32s = npt.NDArray[np.float32]
+from mpies.core.arrays import Float32s, Float64s, Int64s
 
 
 def centred_ranks(fitness: npt.ArrayLike) -> Float32s:
@@ -32,7 +31,7 @@ def centred_ranks(fitness: npt.ArrayLike) -> Float32s:
     return (ranks / (len(fitness) - 1) - 0.5).astype(np.float32)
 
 
-def best_first(fitness: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def best_first(fitness: npt.ArrayLike) -> Int64s:
     """Member numbers (n,) from the best to the worst.  Ties stay in member order, NaN comes last."""
     fitness = np.asarray(fitness, np.float64)
     failed = np.isnan(fitness)

@@ -4,17 +4,16 @@ import math
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
+from mpies.core.arrays import Float64s, FloatArray
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, norm
 from mpies.solvers.options import Count, Population, Positive
-from mpies.solvers.sampling.noise import FloatArray
 from mpies.solvers.shaping import best_first
 
 
-def utilities(count: int) -> npt.NDArray[np.float64]:
+def utilities(count: int) -> Float64s:
     """NES utilities (n,) from the best member to the worst: max(0, ln(n/2 + 1) - ln k) / sum - 1/n.
 
     Wierstra et al. 2014, section on fitness shaping.

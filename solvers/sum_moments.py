@@ -3,14 +3,11 @@
 Live training, resuming, replaying and a solver alone all go through `sum_moments`.
 """
 
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from mpies.core.arrays import Array, FloatArray, Int64s
 from mpies.solvers.base import OptionsT, ProposalT, Results, Solver
 from mpies.solvers.moments import split
-from mpies.solvers.sampling.noise import FloatArray
 
 
 class BlockGatherer(Protocol):
@@ -22,7 +19,7 @@ class BlockGatherer(Protocol):
     @property
     def size(self) -> int: ...
 
-    def gather_blocks(self, block: npt.NDArray[Any], bounds: npt.NDArray[np.int64]) -> npt.NDArray[Any] | None:
+    def gather_blocks(self, block: Array, bounds: Int64s) -> Array | None:
         """On rank 0 the blocks of all ranks side by side; None on the others.  bounds: (size + 1,) coordinates."""
 
 
@@ -30,7 +27,7 @@ def sum_moments(
     solver: Solver[OptionsT, ProposalT],
     proposal: ProposalT,
     results: Results,
-    indices: npt.NDArray[np.int64],
+    indices: Int64s,
     comm: BlockGatherer | None = None,
 ) -> FloatArray | None:
     """The moments (a + c, d) of a generation on rank 0; None on other ranks.

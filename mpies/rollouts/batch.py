@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mpies.core.arrays import Float32s, Int64s
+
 NEVER = 2**62  # steps: an episode without a limit
 
 
 # Writes the parameters of a rollout's policy into a vector (d,) and returns its payload, as Solver.write does.
-Write = Callable[[int, npt.NDArray[np.float32]], Sequence[float]]
+Write = Callable[[int, Float32s], Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,11 @@ class RolloutBatch:
     payload_size: q, numbers that `write` returns.  behaviour_size: b, numbers kept of how an episode ended.
     """
 
-    seeds: npt.NDArray[np.int64]
+    seeds: Int64s
     write: Write
     sampled: npt.NDArray[np.bool_]
-    normalization: npt.NDArray[np.float32] | None = None
-    action_seeds: npt.NDArray[np.int64] | None = None
+    normalization: Float32s | None = None
+    action_seeds: Int64s | None = None
     is_training: bool = False
     limit: int | None = None
     payload_size: int = 0
@@ -43,14 +45,10 @@ class RolloutBatch:
         return len(self.seeds)
 
 
-def evaluation_batch(
-    mean: npt.NDArray[np.float32],
-    seeds: npt.NDArray[np.int64],
-    normalization: npt.NDArray[np.float32] | None = None,
-) -> RolloutBatch:
+def evaluation_batch(mean: Float32s, seeds: Int64s, normalization: Float32s | None = None) -> RolloutBatch:
     """A RolloutBatch of one episode of `mean` (d,) for each of the seeds (r,)."""
 
-    def write(rollout: int, out: npt.NDArray[np.float32]) -> Sequence[float]:
+    def write(rollout: int, out: Float32s) -> Sequence[float]:
         out[:] = mean
         return ()
 

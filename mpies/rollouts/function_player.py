@@ -1,11 +1,11 @@
 """Evaluate a function of the parameters: a rollout of one step, without a policy."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mpies.core.arrays import Array
 from mpies.core.text import describe_error
 from mpies.envs.functions import FunctionEnv
 from mpies.rollouts.queue import ALONE, PlayingRanks, RolloutQueue
@@ -16,7 +16,7 @@ class FunctionPlayer:
 
     def __init__(self, env: FunctionEnv, dtype: npt.DTypeLike = np.float32) -> None:
         self.env, self.played = env, 0
-        self._parameters: npt.NDArray[Any] = np.empty(env.dimension, dtype)
+        self._parameters: Array = np.empty(env.dimension, dtype)
 
     def play(
         self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE

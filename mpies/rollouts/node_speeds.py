@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
+
+from mpies.core.arrays import Int64s
 
 RECENT = 5  # generations whose median counts, so that a single disturbance changes nothing
 ALIKE = 0.05  # nodes whose ranks are within this part of the median speed count as equally fast
@@ -27,13 +28,7 @@ class NodeSpeeds:
         self._sizes: Sequence[int] = ()  # of each node, how many of its ranks play
         self._speeds: deque[list[float]] = deque(maxlen=RECENT)  # of a rank of each node over the median; 0: unknown
 
-    def measure(
-        self,
-        node_of: Sequence[int],
-        sizes: Sequence[int],
-        busy: npt.NDArray[np.int64],
-        steps: npt.NDArray[np.int64],
-    ) -> None:
+    def measure(self, node_of: Sequence[int], sizes: Sequence[int], busy: Int64s, steps: Int64s) -> None:
         """Take a generation into account.
 
         node_of: the node of each rank.  sizes: of each node, how many of its ranks play.

@@ -6,13 +6,14 @@ Which rollouts are played together changes no bit of their results, so a rank ta
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from mpies import kernels
 from mpies.comm.stopwatch import stopwatch
+from mpies.core.arrays import Array, Float32s, Int64s
 from mpies.envs.base import EpisodeBatch, VectorEnv
 from mpies.policies.base import Architecture
 from mpies.policies.exported import aligned_stack
@@ -25,13 +26,7 @@ if TYPE_CHECKING:
 COMPILED_STEPS = 16  # steps that the compiled loop makes at most before Python looks for signals
 
 
-def normalize(
-    observations: npt.NDArray[np.float32],
-    mean: npt.NDArray[np.float32],
-    deviation: npt.NDArray[np.float32],
-    clip: np.float32,
-    out: npt.NDArray[np.float32],
-) -> None:
+def normalize(observations: Float32s, mean: Float32s, deviation: Float32s, clip: np.float32, out: Float32s) -> None:
     """Write normalised and clipped observations (n, o) to `out` (n, o).  mean, deviation: (n, o) or (o,)."""
     np.subtract(observations, mean, out=out)
     np.divide(out, deviation, out=out)
@@ -49,7 +44,7 @@ class _OpenBatch:
 
     queue: RolloutQueue
     batch: EpisodeBatch
-    rollouts: npt.NDArray[np.int64]
+    rollouts: Int64s
     waiting: list[int]
     slots: slice | npt.NDArray[np.intp]
     places: npt.NDArray[np.int32]
@@ -66,12 +61,7 @@ class EpisodePlayer:
     """
 
     def __init__(
-        self,
-        env: VectorEnv,
-        policy: Architecture,
-        clip: float,
-        timeout: float | None = None,
-        counts_signs: bool = True,
+        self, env: VectorEnv, policy: Architecture, clip: float, timeout: float | None = None, counts_signs: bool = True
     ) -> None:
         self.env, self.timeout, self.counts_signs = env, timeout, counts_signs
         slots, size = env.slots, env.interface.observation_size
@@ -92,7 +82,7 @@ class EpisodePlayer:
         self.sampled = np.zeros(slots, bool)  # whether its observations are summed
         self.open_batches = np.empty(slots, object)  # the _OpenBatch of each episode
         self.places = np.zeros(slots, np.int32)  # the place of each episode in that
-        self.per_slot: tuple[npt.NDArray[Any], ...] = (
+        self.per_slot: tuple[Array, ...] = (
             *(self.stack, self.observations, self.centres, self.scales, self.sums, self.totals, self.signs),
             *(self.begun, self.rollouts, self.limits, self.since, self.sampled, self.open_batches, self.places),
             *self.actor.states,

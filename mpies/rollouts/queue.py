@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from mpies.comm import Communicator
 from mpies.comm.work_counter import WorkCounter, count_alone
+from mpies.core.arrays import Array, Int64s
 from mpies.rollouts.batch import RolloutBatch, observation_record, rollout_record
 
 
@@ -23,12 +23,7 @@ class RolloutQueue:
     in_flight: how many rollouts this rank has taken and not finished.
     """
 
-    def __init__(
-        self,
-        batch: RolloutBatch,
-        pending: npt.NDArray[np.int64] | None = None,
-        counter: WorkCounter | None = None,
-    ) -> None:
+    def __init__(self, batch: RolloutBatch, pending: Int64s | None = None, counter: WorkCounter | None = None) -> None:
         self.batch = batch
         self.results = np.zeros(len(batch), rollout_record(batch.payload_size, batch.behaviour_size))
         self.results["rollout"] = batch.first + np.arange(len(batch))
@@ -38,7 +33,7 @@ class RolloutQueue:
         self.in_flight = 0
         self.reopen(np.arange(len(batch)) if pending is None else pending, counter)
 
-    def reopen(self, pending: npt.NDArray[np.int64], counter: WorkCounter | None = None) -> None:
+    def reopen(self, pending: Int64s, counter: WorkCounter | None = None) -> None:
         """Hand out these rollouts from now on.  counter: of 0 .. t-1; None for one that this rank has for itself."""
         self.pending = pending
         self.counter = counter or WorkCounter(0, len(pending), count_alone())
@@ -48,7 +43,7 @@ class RolloutQueue:
         """Whether this rank has nothing left to do for it."""
         return not self.in_flight and not self.counter.left
 
-    def take(self, count: int) -> npt.NDArray[np.int64]:
+    def take(self, count: int) -> Int64s:
         """The next rollouts for this rank, at most `count`; none when all are taken."""
         taken = self.counter.take(count)
         self.in_flight += len(taken)
@@ -61,11 +56,11 @@ class RolloutQueue:
         self.is_finished[rollout] = True
         self.in_flight -= 1
 
-    def finished(self) -> npt.NDArray[Any]:
+    def finished(self) -> Array:
         """The records of all rollouts that were played on this rank, in their order."""
         return self.results[self.is_finished]
 
-    def observations(self, size: int) -> npt.NDArray[Any]:
+    def observations(self, size: int) -> Array:
         """The observation sums of the sampled rollouts that were played on this rank.  size: o."""
         sums = np.array(self.observed, observation_record(size))
         sums["rollout"] += self.batch.first
@@ -109,7 +104,7 @@ class Player(Protocol):
 
 def play_alone(
     player: Player, batch: RolloutBatch, rollouts: Sequence[int] | None = None
-) -> tuple[npt.NDArray[Any], dict[int, str]]:
+) -> tuple[Array, dict[int, str]]:
     """Play a batch, or these rollouts of it, on this rank alone.
 
     Returns their records in order, and the messages of those that failed.

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 import yaml
 
 from mpies.config.loading import parse_settings, signature_of, validate_saved
 from mpies.config.schema import Config
 from mpies.config.trust import find_code, trusting
+from mpies.core.arrays import Float64s
 from mpies.core.errors import RunError
 from mpies.core.paths import absolute
 from mpies.core.text import describe_value, message_of
@@ -41,7 +41,7 @@ OWN_FILES = ("ledger.bin", "checkpoints/generation-00000000.h5")  # names that o
 
 _MARK = "# crc32 "  # before the checksum of what stands above it
 
-Columns = dict[str, npt.NDArray[np.float64]]
+Columns = dict[str, Float64s]
 
 MAX_TABLE, MAX_HEADER = 2**24, 2**13  # bytes of a table, and of its first line, that are read
 MAX_SETTINGS = 2**20  # characters of a file with settings
@@ -299,7 +299,7 @@ class Metrics:
                 self.columns[name] = np.concatenate([self.columns[name], _as_numbers(cells)])
 
 
-def _as_numbers(cells: Sequence[str]) -> npt.NDArray[np.float64]:
+def _as_numbers(cells: Sequence[str]) -> Float64s:
     """The numbers of a column, NaN for a cell that is empty or damaged."""
     try:
         return np.fromiter(map(float, cells), float, len(cells))

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from mpies.core.arrays import Float64s, Int64s
 from mpies.core.text import counted
 from mpies.runs.formats.metrics import Row
 
@@ -31,13 +31,13 @@ class Evaluation:
     failures: how many episodes failed; the mean leaves them out, so it is neither the best nor confirmed.
     """
 
-    returns: npt.NDArray[np.float64]
-    lengths: npt.NDArray[np.int64]
+    returns: Float64s
+    lengths: Int64s
     confirmed: bool = False
     failures: int = 0
 
     @classmethod
-    def of(cls, totals: npt.NDArray[np.float64], steps: npt.NDArray[np.int64]) -> "Evaluation":
+    def of(cls, totals: Float64s, steps: Int64s) -> "Evaluation":
         """The Evaluation of these episodes.  totals: (k,) returns, not finite where one failed.  steps: (k,)."""
         works = np.isfinite(totals)
         return cls(totals[works], steps[works], failures=int(len(totals) - works.sum()))
@@ -65,7 +65,7 @@ class Evaluation:
         failed = f", {self.failures} failed" if self.failures else ""
         return f"Evaluation(mean {self.mean:g} +- {self.interval:.3g}, {counted(len(self.returns), 'episode')}{failed})"
 
-    def rank_among(self, returns: npt.NDArray[np.float64]) -> float:
+    def rank_among(self, returns: Float64s) -> float:
         """The share of a generation's `returns` (n,) below an episode of the mean: 0.5 where noise changes nothing."""
         return float(np.searchsorted(np.sort(returns), self.returns).mean() / max(len(returns), 1))
 
@@ -98,4 +98,4 @@ class Snapshot:
     row: Row
     evaluation: Evaluation | None = None
     is_best: bool = False
-    idle: npt.NDArray[np.float64] | None = None
+    idle: Float64s | None = None

@@ -8,12 +8,10 @@ import time
 from types import FrameType
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from mpies.comm import Communicator
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import StopSection
+from mpies.core.arrays import Int64s
 from mpies.core.interrupt import reset_after_first
 from mpies.training.learner import Clock, Learner
 
@@ -133,7 +131,7 @@ class Control:
             return ABANDON
         return STOP if self.signals and self.signals.raised is not None else CONTINUE
 
-    def agree(self, requests: npt.NDArray[np.int64]) -> None:
+    def agree(self, requests: Int64s) -> None:
         """Take note of the requests (ranks,) of all ranks.  Raises TrainingStopped where one is ABANDON."""
         highest = int(requests.max())
         self._request = max(self._request, highest)

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mpies.config.schema import Config
+from mpies.core.arrays import Array, Float32s, Float64s
 from mpies.core.errors import RunError, SolverProblem, UserError
 from mpies.core.text import describe_error
 from mpies.rollouts.batch import NEVER
@@ -22,8 +22,6 @@ from mpies.solvers.base import Solver
 from mpies.solvers.moments import norm
 from mpies.training.evaluation.generation import GenerationSpec, PlayedGeneration
 from mpies.training.evaluation.overlap import EarlySpecs
-
-Vector = npt.NDArray[np.float64]
 
 
 @contextlib.contextmanager
@@ -48,18 +46,18 @@ class Normalizer:
     """
 
     def __init__(self, size: int) -> None:
-        self.count: Vector = np.zeros(1)
-        self.total: Vector = np.zeros(size)
-        self.squares: Vector = np.zeros(size)
+        self.count: Float64s = np.zeros(1)
+        self.total: Float64s = np.zeros(size)
+        self.squares: Float64s = np.zeros(size)
 
-    def add(self, counts: Vector, totals: Vector, squares: Vector) -> None:
+    def add(self, counts: Float64s, totals: Float64s, squares: Float64s) -> None:
         """Add episodes in the order given.  counts: (k,), totals and squares: (k, size)."""
         for count, total, square in zip(counts, totals, squares, strict=True):
             self.count += count
             self.total += total
             self.squares += square
 
-    def mean_and_deviation(self) -> npt.NDArray[np.float32]:
+    def mean_and_deviation(self) -> Float32s:
         """Mean and standard deviation (2, size) float32."""
         if self.count[0] < 2:
             return np.stack([np.zeros_like(self.total), np.ones_like(self.total)]).astype(np.float32)
@@ -67,7 +65,7 @@ class Normalizer:
         variance = np.maximum(self.squares / self.count - mean * mean, 1e-4)
         return np.stack([mean, np.sqrt(variance)]).astype(np.float32)
 
-    def state(self) -> dict[str, Vector]:
+    def state(self) -> dict[str, Float64s]:
         """Names to copies of the arrays, for `restore`."""
         return {"count": self.count.copy(), "total": self.total.copy(), "squares": self.squares.copy()}
 
@@ -105,7 +103,7 @@ class Learner:
         config: Config,
         solver: Solver[Any, Any],
         observation_size: int,
-        constants: Mapping[str, npt.NDArray[Any]] | None = None,
+        constants: Mapping[str, Array] | None = None,
     ) -> None:
         self.config, self.solver, self.constants = config, solver, constants or {}
         self.normalizer = Normalizer(observation_size)
@@ -115,7 +113,7 @@ class Learner:
         self.early = EarlySpecs()
         self.best = self.solved = -math.inf
         self.solved_interval = math.nan
-        self._mean_before: npt.NDArray[np.float32] | None = None  # (d,) what the newest step started from
+        self._mean_before: Float32s | None = None  # (d,) what the newest step started from
 
     def start(self, policy: Mapping[str, Any]) -> None:
         """Begin a run.  policy: names to arrays: `parameters` (d,), and `normalizer/*` where statistics are known."""
@@ -134,9 +132,7 @@ class Learner:
         """The spec of the early members of the generation after this one: around where the mean is expected to be."""
         return self.early.fix(self.ask(), self.solver.predict_mean())
 
-    def tell(
-        self, spec: GenerationSpec, population: PlayedGeneration, moments: npt.NDArray[np.float32], seconds: float
-    ) -> None:
+    def tell(self, spec: GenerationSpec, population: PlayedGeneration, moments: Float32s, seconds: float) -> None:
         """Take the step of a generation.  moments: (orders, d), of all its members.  seconds: that it took."""
         self._mean_before = self.solver.mean.copy()
         self.solver.tell(spec.proposal, population.results, moments)

@@ -4,7 +4,6 @@ import logging
 import shlex
 from collections.abc import Mapping
 from contextlib import closing, nullcontext
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ from mpies.comm.limits import PARAMETERS, SOLVER, require_memory
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.environment import EnvironmentSection
 from mpies.config.schema import Config
+from mpies.core.arrays import Array, Int64s
 from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.core.paths import absolute
 from mpies.core.streams import ACTIONS, EPISODES, EVALUATION, HELD_OUT_ACTIONS, REFERENCE, STATISTICS, TASK, stream
@@ -34,8 +34,6 @@ from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.sampling.noise import LINE, count_starts
 
 log = logging.getLogger(__name__)
-
-Seeds = npt.NDArray[np.int64]
 
 REUSES = 64  # numbered episodes of an environment with one seed: after so many resets a new one costs less
 BATCHES = 16  # how many of these numbers a generation gets if nobody knows how many batches it will have
@@ -190,9 +188,7 @@ class Task:
     policy: Architecture | None
     player: Player
 
-    def __init__(
-        self, config: Config, constants: Mapping[str, npt.NDArray[Any]] | None = None, node_size: int = 1
-    ) -> None:
+    def __init__(self, config: Config, constants: Mapping[str, Array] | None = None, node_size: int = 1) -> None:
         config.require_trust()
         self.config, self.node_size = config, node_size
         self.observation_size = 0
@@ -227,7 +223,7 @@ class Task:
         self.behaviour_size = env.behaviour_size
         self.player = FunctionPlayer(env)
 
-    def _build_episodes(self, config: Config, constants: Mapping[str, npt.NDArray[Any]] | None) -> None:
+    def _build_episodes(self, config: Config, constants: Mapping[str, Array] | None) -> None:
         section = config.environment
         self.env = env = make_task_env(section, node_size=self.node_size)
         env.try_out()
@@ -303,7 +299,7 @@ class Task:
             return node_size
         return min(section.instances, node_size)
 
-    def first_policy(self) -> dict[str, npt.NDArray[Any]]:
+    def first_policy(self) -> dict[str, Array]:
         """Names to arrays that a run begins with: parameters (d,) float32, and observation statistics if known.
 
         Raises RunError or ConfigError when policy.init_from names a file that does not fit.
@@ -345,12 +341,12 @@ class Task:
             )
         return saved.arrays
 
-    def training_seeds(self, generation: int, batch: int) -> Seeds:
+    def training_seeds(self, generation: int, batch: int) -> Int64s:
         """Environment seeds (members * episodes,) of a batch of members; antithetic pairs share theirs.
 
         With environment.seeds: generation, all members share theirs.  If the environment then numbers its episodes
         (VectorEnv.numbers_episodes), up to REUSES batches in a row have the seeds of the first of them, and the next
-        episode number each: a reset costs less than a new environment.  Seeds and numbers are functions of (run seed,
+        episode number each: a reset costs less than a new environment.  Int64s and numbers are functions of (run seed,
         generation, batch).
         """
         solver, number = self.config.solver, 0
@@ -366,8 +362,8 @@ class Task:
         seeds = random.integers(2**31, size=(int(groups.max()) + 1, solver.episodes))[groups].reshape(-1)
         return seeds + (number << SEED_BITS)
 
-    def action_seeds(self, generation: int, batch: int) -> Seeds | None:
-        """Seeds (members * episodes,) of what a batch's policies leave to chance; None for deterministic ones."""
+    def action_seeds(self, generation: int, batch: int) -> Int64s | None:
+        """Int64s (members * episodes,) of what a batch's policies leave to chance; None for deterministic ones."""
         if self.policy is None or not self.policy.head.is_random:
             return None
         return stream(self.config.seed, ACTIONS, generation, batch).integers(2**63, size=self._rollouts)
@@ -379,13 +375,13 @@ class Task:
         random = stream(self.config.seed, STATISTICS, generation, batch)
         return random.random(self._rollouts) < self.config.policy.statistics_fraction
 
-    def evaluation_seeds(self, generation: int, attempt: int, episodes: int, seed: int | None = None) -> Seeds:
+    def evaluation_seeds(self, generation: int, attempt: int, episodes: int, seed: int | None = None) -> Int64s:
         """Environment seeds (episodes,) of held-out episodes, from another random stream than those of training."""
         seed = self.config.seed if seed is None else seed
         return stream(seed, EVALUATION, generation, attempt).integers(2**31, size=episodes)
 
-    def held_out_action_seeds(self, generation: int, attempt: int, episodes: int, seed: int | None = None) -> Seeds:
-        """Seeds (episodes,) of the actions in held-out episodes, where they are drawn as in training."""
+    def held_out_action_seeds(self, generation: int, attempt: int, episodes: int, seed: int | None = None) -> Int64s:
+        """Int64s (episodes,) of the actions in held-out episodes, where they are drawn as in training."""
         seed = self.config.seed if seed is None else seed
         return stream(seed, HELD_OUT_ACTIONS, generation, attempt).integers(2**63, size=episodes)
 

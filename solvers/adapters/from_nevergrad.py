@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
+from mpies.core.arrays import Float64s
 from mpies.core.errors import SolverProblem
 from mpies.core.text import describe_error
 from mpies.solvers.external import Candidates, ExternalSolver
@@ -70,12 +70,12 @@ class Nevergrad(ExternalSolver[NevergradOptions]):
             self._asked_for = [self.optimizer.ask() for _ in range(self.rows)]
         return [candidate.value for candidate in self._asked_for]
 
-    def learn(self, candidates: Candidates, costs: npt.NDArray[np.float64]) -> None:
+    def learn(self, candidates: Candidates, costs: Float64s) -> None:
         with _calling(self.options.kind):
             for candidate, cost in zip(self._asked_for, costs, strict=True):
                 self.optimizer.tell(candidate, float(cost))
 
-    def recommend(self) -> npt.NDArray[np.float64]:
+    def recommend(self) -> Float64s:
         with _calling(self.options.kind):
             return self.optimizer.provide_recommendation().value
 

@@ -5,9 +5,9 @@ import warnings
 from typing import Annotated, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
+from mpies.core.arrays import Float64s
 from mpies.core.streams import SOLVER, stream
 from mpies.solvers.external import Candidates, ExternalSolver
 from mpies.solvers.options import Count, NonNegative, Positive, WholeCandidates, WholeNumber
@@ -74,7 +74,7 @@ class CMAES(ExternalSolver[CMAESOptions]):
         self.restarts = self.budget_large = self.budget_small = 0
         self.is_small = False  # whether this run is one of BIPOP's with a small population
         self._random = stream(self.seed, SOLVER)
-        self._best_run: tuple[float, npt.NDArray[np.float64]] | None = None  # fitness and mean of the best finished run
+        self._best_run: tuple[float, Float64s] | None = None  # fitness and mean of the best finished run
         self._begin_run(1, self.options.sigma)
 
     def _begin_run(self, multiple: int, sigma: float) -> None:
@@ -100,8 +100,8 @@ class CMAES(ExternalSolver[CMAESOptions]):
         with warnings.catch_warnings(action="ignore"):
             self.strategy = cma.CMAEvolutionStrategy(self.origin.astype(np.float64), sigma, options)
         # pycma's population: the candidates to be drawn, and those with known costs
-        self._waiting: list[npt.NDArray[np.float64]] = []
-        self._evaluated: list[npt.NDArray[np.float64]] = []
+        self._waiting: list[Float64s] = []
+        self._evaluated: list[Float64s] = []
         self._costs: list[float] = []
 
     def draw(self) -> Candidates:
@@ -111,7 +111,7 @@ class CMAES(ExternalSolver[CMAESOptions]):
         drawn, self._waiting = self._waiting[: self.rows], self._waiting[self.rows :]
         return drawn
 
-    def learn(self, candidates: Candidates, costs: npt.NDArray[np.float64]) -> None:
+    def learn(self, candidates: Candidates, costs: Float64s) -> None:
         decay = self.options.weight_decay
         self._evaluated += list(candidates)
         self._costs += [c + decay * float(np.mean(x * x)) for x, c in zip(candidates, costs, strict=True)]
@@ -142,7 +142,7 @@ class CMAES(ExternalSolver[CMAESOptions]):
             self.restarts += 1
         self._begin_run(multiple, sigma)
 
-    def recommend(self) -> npt.NDArray[np.float64]:
+    def recommend(self) -> Float64s:
         best = self._best_run
         if best is not None and (not self._costs or -float(np.median(self._costs)) < best[0]):
             return best[1]

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
+from mpies.core.arrays import FloatArray, Int64s
 from mpies.solvers.moments import Weights, moments
-from mpies.solvers.sampling.noise import FloatArray
 
 TILE = 32  # most rows of a matrix that one product computes
 MEMBERS = 1024  # most noise rows that one product sums: their vectors take a few megabytes
@@ -121,13 +121,7 @@ class Directions:
         return sums
 
     def _sum_products(
-        self,
-        table: FloatArray,
-        indices: npt.NDArray[np.int64],
-        linear: FloatArray,
-        matrix: tuple[int, int],
-        low: int,
-        high: int,
+        self, table: FloatArray, indices: Int64s, linear: FloatArray, matrix: tuple[int, int], low: int, high: int
     ) -> FloatArray:
         """Sums (a, high - low) over the coordinates [low, high) of a matrix."""
         rows, columns = matrix
@@ -148,7 +142,7 @@ class Directions:
         skip = edges[0] * columns
         return sums.reshape(len(linear), -1)[:, low - skip : high - skip]
 
-    def _vectors(self, table: FloatArray, indices: npt.NDArray[np.int64], size: int, low: int, high: int) -> FloatArray:
+    def _vectors(self, table: FloatArray, indices: Int64s, size: int, low: int, high: int) -> FloatArray:
         """Numbers [low, high) of the r vectors of `size` numbers at each of the indices (k,): (k r, high - low)."""
         places = (indices[:, None] + size * np.arange(self.rank) + low).ravel()
         return np.ascontiguousarray(sliding_window_view(table, high - low)[places])

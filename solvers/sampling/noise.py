@@ -7,12 +7,11 @@ The noise of a member is table[index : index + d], so one integer is enough to i
 import numpy as np
 import numpy.typing as npt
 
+from mpies.core.arrays import Float32s, FloatArray, Int64s
 from mpies.core.streams import MEMBERS, NOISE_TABLE, stream
 
 BLOCK = 1 << 18  # normals per stream; saved runs depend on it
 LINE = 16  # float32 per cache line; indices are multiples of it, because aligned rows are read a fifth faster
-
-FloatArray = npt.NDArray[np.floating]  # float32 in a run; float64 when a solver is compared with another package
 
 
 def blocks(size: int) -> int:
@@ -20,7 +19,7 @@ def blocks(size: int) -> int:
     return -(-size // BLOCK)
 
 
-def fill(table: npt.NDArray[np.float32], seed: int, block: int) -> None:
+def fill(table: Float32s, seed: int, block: int) -> None:
     """Write block number `block` of the table of `seed` into `table` (size,).
 
     The content depends on (seed, block) only, so any process may fill any block.
@@ -37,9 +36,7 @@ class Filling:
     A block that two processes fill at the same moment gets the same content from both.
     """
 
-    def __init__(
-        self, table: npt.NDArray[np.float32], is_filled: npt.NDArray[np.uint8], seed: int, first: int = 0
-    ) -> None:
+    def __init__(self, table: Float32s, is_filled: npt.NDArray[np.uint8], seed: int, first: int = 0) -> None:
         self.table, self._is_filled, self._seed = table, is_filled, seed
         self._missing = [*range(first, len(is_filled)), *range(first)]  # blocks, as far as this process knows
 
@@ -65,9 +62,7 @@ def build_table(size: int, seed: int = 1, dtype: npt.DTypeLike = np.float32) -> 
     return table.astype(dtype, copy=False)
 
 
-def sample_indices(
-    seed: int, generation: int, batch: int, count: int, table_size: int, dimension: int
-) -> npt.NDArray[np.int64]:
+def sample_indices(seed: int, generation: int, batch: int, count: int, table_size: int, dimension: int) -> Int64s:
     """Noise indices (count,) of batch number `batch` of a generation.
 
     Every rank computes them itself; nothing is sent.

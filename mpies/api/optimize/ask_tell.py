@@ -14,6 +14,7 @@ from mpies.api.optimize.domain import Bounds, Domain, Vector
 from mpies.comm.limits import SOLVER, require_memory
 from mpies.config.loading import as_plain, validate_config
 from mpies.config.trust import find_refusal, sign, trusting
+from mpies.core.arrays import FloatArray
 from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.core.text import counted, describe_value
 from mpies.runs.directory import refuse_run_file
@@ -25,7 +26,7 @@ from mpies.solvers.check import check_if_custom
 from mpies.solvers.custom_solver import CustomSolver
 from mpies.solvers.loop import SolverLoop
 from mpies.solvers.registry import find_solver
-from mpies.solvers.sampling.noise import FloatArray, build_table
+from mpies.solvers.sampling.noise import build_table
 
 FloatType = type[np.float32] | type[np.float64]
 

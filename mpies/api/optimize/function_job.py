@@ -25,13 +25,13 @@ import numpy.typing as npt
 
 from mpies.api.arguments import read_whole_number
 from mpies.comm import Communicator, connect, is_launched, mpiexec
+from mpies.core.arrays import FloatArray
 from mpies.core.errors import ConfigError, UserError
 from mpies.core.text import counted, describe_error
 from mpies.envs.functions import FunctionEnv
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.function_player import FunctionPlayer
 from mpies.rollouts.queue import PlayingRanks, RolloutQueue, gather_failures
-from mpies.solvers.sampling.noise import FloatArray
 
 LONGEST = 80  # bytes of a folder's path, so that the system accepts the path of a socket in it
 PATIENCE = 10.0  # seconds that mpiexec has to end before it is told to, and again before it is killed

@@ -16,10 +16,10 @@ from mpies.api.optimize.domain import Bounds
 from mpies.api.optimize.function_job import Evaluated, Function, FunctionJob, FunctionRanks
 from mpies.comm import Communicator, connect, is_launched
 from mpies.comm.together import CollectiveError, abort_with_traceback, do_together
+from mpies.core.arrays import FloatArray
 from mpies.core.errors import ConfigError, UserError, error_of_kind
 from mpies.core.text import counted, describe_error, describe_value
 from mpies.core.threads import warn_of_threads
-from mpies.solvers.sampling.noise import FloatArray
 
 Row = dict[str, float | int]
 Callback = Callable[[AskTell, Row], object]

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from mpies.core.arrays import Array
 from mpies.core.errors import NewerFormat, RunError
 from mpies.core.paths import absolute
 from mpies.runs.files import open_regular, reading
@@ -20,7 +20,7 @@ from mpies.runs.files import open_regular, reading
 FORMAT = 1  # raised when an older mpies cannot read what is written
 _HEADER = 512  # bytes
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, Array]
 Attributes = dict[str, Any]
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from mpies.core.arrays import Float64s, Int64s
 from mpies.runs.files import AppendOnlyFile, pack_checked, write_atomically
 from mpies.runs.formats import ledger
 from mpies.runs.formats.metrics import COLUMNS, Row, format_cell, format_header, format_row, read_lines, read_rows
@@ -92,7 +92,7 @@ def _row_of_older(record: Mapping[str, Any]) -> dict[str, str]:
     return {name: format_cell(record[key].item()) for name, key in keys.items() if key in record}
 
 
-def _format_episodes(row: Row, returns: npt.NDArray[np.float64], lengths: npt.NDArray[np.int64]) -> str:
+def _format_episodes(row: Row, returns: Float64s, lengths: Int64s) -> str:
     """The lines of evaluations.csv of a generation, of `row` in metrics.csv."""
     start = f"{row['generation']},{format_cell(row['seconds'])}"
     episodes = zip(returns.tolist(), lengths.tolist(), strict=True)
@@ -153,10 +153,10 @@ class RanksFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._idle: list[npt.NDArray[np.float64]] = []  # of each generation since then
+        self._idle: list[Float64s] = []  # of each generation since then
         self._written_at = -math.inf
 
-    def write(self, idle: npt.NDArray[np.float64] | None, generation: int, now: bool) -> None:
+    def write(self, idle: Float64s | None, generation: int, now: bool) -> None:
         """Take note of a generation, and write the file where it is time, or `now`.
 
         idle: (ranks,) shares from 0 to 1; None where they were not measured.

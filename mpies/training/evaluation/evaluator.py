@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mpies.comm import Communicator
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import Config
+from mpies.core.arrays import Array, Float32s, Float64s, Int64s
 from mpies.envs.base import SEED_BITS
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import FailureGroup, PlayingRanks, RolloutQueue, gather_failures
@@ -54,7 +54,7 @@ class Evaluator:
         self.config, self.task, self.solver, self.comm, self.control = config, task, solver, comm, control
         self.on_play, self.queues = on_play, OpenQueues(comm)
         self.failures: list[FailureGroup] = []
-        self._drawn: dict[tuple[int, int], npt.NDArray[np.int64]] = {}  # noise indices of batches being played
+        self._drawn: dict[tuple[int, int], Int64s] = {}  # noise indices of batches being played
 
     def evaluate(self, parts: Sequence[Part], generation: int, prefetch: Part | None = None) -> PlayedGeneration:
         """Play the members of a generation; batches of whole populations until the solver has enough.
@@ -160,15 +160,13 @@ class Evaluator:
         indices = self._indices(generation, batch)
         return self.queues.open(key, training_batch(self.task, self.solver, part, generation, batch, indices))
 
-    def _indices(self, generation: int, batch: int) -> npt.NDArray[np.int64]:
+    def _indices(self, generation: int, batch: int) -> Int64s:
         """The noise indices of a batch of a generation's members, which are drawn once."""
         if (key := (generation, batch)) not in self._drawn:
             self._drawn[key] = self.solver.population_indices(generation, batch)
         return self._drawn[key]
 
-    def _play(
-        self, queues: Sequence[RolloutQueue], key: QueueKey
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None, npt.NDArray[np.float64]]:
+    def _play(self, queues: Sequence[RolloutQueue], key: QueueKey) -> tuple[Array, Array | None, Float64s]:
         """Play queues on all ranks; a rank that runs dry goes on with the next generation's early queue.
 
         Returns the records of all rollouts in order, on rank 0 the observation sums in order (None elsewhere, and
@@ -202,7 +200,7 @@ class Evaluator:
             sums = self.comm.gather(np.concatenate(observed))
         return in_order(records), None if sums is None else in_order(sums), numbers[:, 1] / 1e9
 
-    def _log_failures(self, seeds: npt.NDArray[np.int64], key: QueueKey) -> None:
+    def _log_failures(self, seeds: Int64s, key: QueueKey) -> None:
         """Log the failures on rank 0: a line for all that failed with the same message.  seeds: of all rollouts."""
         solver, environment = self.config.solver, self.config.environment.id
         for group in self.failures[:MOST_LINES]:
@@ -234,12 +232,7 @@ class Evaluator:
 
 
 def training_batch(
-    task: Task,
-    solver: Solver[Any, Any],
-    part: Part,
-    generation: int,
-    batch: int,
-    indices: npt.NDArray[np.int64],
+    task: Task, solver: Solver[Any, Any], part: Part, generation: int, batch: int, indices: Int64s
 ) -> RolloutBatch:
     """The rollouts of a part's members.
 
@@ -250,7 +243,7 @@ def training_batch(
     own = slice(part.start * episodes, part.stop * episodes)
     action_seeds = task.action_seeds(generation, batch)
 
-    def write(rollout: int, out: npt.NDArray[np.float32]) -> Sequence[float]:
+    def write(rollout: int, out: Float32s) -> Sequence[float]:
         return solver.write(spec.proposal, indices, part.start + rollout // episodes, out)
 
     return RolloutBatch(
@@ -267,12 +260,12 @@ def training_batch(
     )
 
 
-def in_order(records: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def in_order(records: Array) -> Array:
     """Records in the order of their rollouts."""
     return records[np.argsort(records["rollout"])]
 
 
-def results_of_members(records: npt.NDArray[Any], episodes: int) -> Results:
+def results_of_members(records: Array, episodes: int) -> Results:
     """The Results of members from the records of all their episodes, in order."""
     totals, signs, steps = (records[name].reshape(-1, episodes) for name in ("total", "signs", "steps"))
     payload, behaviours = (records[name].reshape(len(totals), episodes, -1) for name in ("payload", "behaviour"))

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from mpies.core.arrays import Array, Float32s, Float64s, Int64s
 from mpies.solvers.base import Proposal, Results
 
 # The newest mean (d,), and mean and standard deviation (2, o) of observations; None where they are not normalised.
-MeanPolicy = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32] | None]
+MeanPolicy = tuple[Float32s, Float32s | None]
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,17 @@ class GenerationSpec:
     """
 
     proposal: Proposal
-    normalization: npt.NDArray[np.float32] | None = None
+    normalization: Float32s | None = None
     limit: int | None = None
 
-    def vectors(self) -> list[npt.NDArray[Any]]:
+    def vectors(self) -> list[Array]:
         """The spec as vectors, for a broadcast or a checkpoint; the rows of whole candidates are not among them."""
         normalization = np.zeros(0, np.float32) if self.normalization is None else self.normalization.ravel()
         return [*self.proposal.vectors(), normalization, np.array([self.limit or 0], np.int64)]
 
     @classmethod
     def from_vectors(
-        cls, vectors: Sequence[npt.NDArray[Any]], proposal_type: type[Proposal], rows: Any = None
+        cls, vectors: Sequence[Array], proposal_type: type[Proposal], rows: Any = None
     ) -> "GenerationSpec":
         """The spec that `vectors` returned.  rows: (r, d) of whole candidates, or None."""
         *proposal, normalization, limit = vectors
@@ -81,7 +81,7 @@ class PlayedGeneration:
     """
 
     results: Results
-    indices: npt.NDArray[np.int64]
-    observations: Sequence[npt.NDArray[Any]] = ()
-    busy: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    indices: Int64s
+    observations: Sequence[Array] = ()
+    busy: Float64s = field(default_factory=lambda: np.zeros(1))
     record: Mapping[str, Any] | None = None

@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from mpies.config.schema import Config
+from mpies.core.arrays import Array, Float32s
 from mpies.core.errors import SolverProblem
 from mpies.solvers.base import Proposal, Solver
 from mpies.training.evaluation.generation import GenerationSpec
@@ -48,7 +46,7 @@ class EarlySpecs:
         self.ready: GenerationSpec | None = None
         self._following: GenerationSpec | None = None  # of the generation after the coming one
 
-    def fix(self, newest: GenerationSpec, expected_mean: npt.NDArray[np.float32]) -> GenerationSpec:
+    def fix(self, newest: GenerationSpec, expected_mean: Float32s) -> GenerationSpec:
         """The spec of the early members of the generation after the coming one, which `advance` makes ready.
 
         newest: of members around the newest mean.  expected_mean: (d,) where the mean will be after the coming step.
@@ -62,7 +60,7 @@ class EarlySpecs:
         before, self.ready, self._following = self.ready, self._following, None
         return before
 
-    def state(self) -> dict[str, npt.NDArray[Any]]:
+    def state(self) -> dict[str, Array]:
         """Names to vectors of what is ready."""
         vectors = self.ready.vectors() if self.ready else []
         return {f"{STATE}{place}": vector for place, vector in enumerate(vectors)}
