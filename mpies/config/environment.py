@@ -114,21 +114,13 @@ class EnvironmentSection(Options):
         return self.id if self.dimension is not None else None
 
     @model_validator(mode="after")
-    def _kwargs_are_not_keys(self) -> Self:
+    def _keys_fit(self) -> Self:
         for name in sorted(_NOT_KWARGS & self.kwargs.keys()):
             cure = f"use environment.{name}" if name in type(self).model_fields else "mpies sets it itself"
             cure = "use environment.max_steps" if "max" in name else cure
             raise ValueError(f"kwargs.{name} is not for kwargs: {cure}; remove it")
-        return self
-
-    @model_validator(mode="after")
-    def _instances_are_counted(self) -> Self:
         if self.instances_per != "rank" and self.instances is None:
             raise ValueError("instances_per counts instances, which is missing: add instances: 1, or remove it")
-        return self
-
-    @model_validator(mode="after")
-    def _function_keys(self) -> Self:
         # A resolved config names every key, so a key at its default counts as absent.
         given = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
         if not self.id.startswith("function:") and not is_custom(self.id):

@@ -228,25 +228,17 @@ class Config(Options, metaclass=ConfigType):
         return with_kinds(values, cls)
 
     @model_validator(mode="after")
-    def _policy_fits(self) -> Self:
+    def _keys_fit(self) -> Self:
         if self.environment.function is not None and self.policy.kind != "none":
             raise ValueError("policy must be {kind: none} for a function of parameters, or left out")
         if self.environment.function is None and self.policy.kind == "none":
             raise ValueError("policy.kind none is for functions of parameters only; use kind: mlp")
-        return self
-
-    @model_validator(mode="after")
-    def _solver_overlaps(self) -> Self:
         if self.overlap and not self.solver.overlaps:
             able = ", ".join(kind for kind, solver in SOLVERS.items() if solver.Options.overlaps)
             raise ValueError(
                 f"overlap does not work with solver.kind {self.solver.kind}, whose update needs members of the newest "
                 f"distribution; leave it out, or use one of {able}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _noise_fits(self) -> Self:
         if self.noise.kind == "full":
             return self
         if self.policy.kind != "mlp":

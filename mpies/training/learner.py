@@ -119,7 +119,7 @@ class Learner:
         """Begin a run.  policy: names to arrays: `parameters` (d,), and `normalizer/*` where statistics are known."""
         self.solver.start(policy["parameters"])
         if "normalizer/count" in policy:
-            self.normalizer.restore(select(dict(policy), "normalizer/"))
+            self.normalizer.restore(select(policy, "normalizer/"))
 
     @np.errstate(all="ignore")  # a scale may overflow; the returns of the members show it
     def ask(self) -> GenerationSpec:
@@ -195,8 +195,8 @@ class Learner:
         self.early.restore(arrays, self.solver.Proposal)
 
     def _load_progress(self, arrays: Mapping[str, Any]) -> None:
-        self.normalizer.restore(select(dict(arrays), "normalizer/"))
-        self.clock = Clock(**{name: value.item() for name, value in select(dict(arrays), "clock/").items()})
+        self.normalizer.restore(select(arrays, "normalizer/"))
+        self.clock = Clock(**{name: value.item() for name, value in select(arrays, "clock/").items()})
         self.best, self.solved = float(arrays["best"]), float(arrays["solved"])
         self.limit = int(arrays["limit"]) if "limit" in arrays else None
 

@@ -101,20 +101,18 @@ class Trainer:
         """
         lost = int(np.count_nonzero(~np.isfinite(self.learner.solver.mean))) if self.learner else 0
         if self.comm.broadcast_int(lost):
-            raise TrainingStopped("failures", self._describe_not_finite(lost))
+            raise TrainingStopped(
+                "failures",
+                f"the mean after generation {self.updater.generation} is not finite ({lost:,} of "
+                f"{self.task.dimension:,} parameters), so the run ends with generation {self.updater.generation - 1}; "
+                "begin another one with a lower learning rate or sigma of the solver",
+            )
         evaluation = self.evaluate_mean_if_due()
         is_last = bool(self.control.stop_reason(self.learner))
         if self.learner and self.run:  # no communication from here on: no loss of a rank can interrupt it
             is_best = evaluation is not None and self.learner.update_best(evaluation)
-            snapshot = self.learner.snapshot(
-                self._unrecorded,
-                evaluation,
-                is_best,
-                ranks=self.comm.size,
-                nodes=self.comm.nodes,
-                starts=self.run.starts,
-                paused=self._take_pause(),
-            )
+            job = {"ranks": self.comm.size, "nodes": self.comm.nodes, "starts": self.run.starts}
+            snapshot = self.learner.snapshot(self._unrecorded, evaluation, is_best, **job, paused=self._take_pause())
             self.run.record(snapshot, is_last)
             self.control.has_callback_stopped |= bool(self.on_generation(snapshot))
         self._unrecorded = None
@@ -135,14 +133,6 @@ class Trainer:
             self.learner.solved = evaluation.mean if evaluation.confirmed else -math.inf
             self.learner.solved_interval = evaluation.interval
         return evaluation
-
-    def _describe_not_finite(self, lost: int) -> str:
-        """The newest step went too far, in one line.  lost: parameters of the mean that are not finite."""
-        return (
-            f"the mean after generation {self.updater.generation} is not finite ({lost:,} of {self.task.dimension:,} "
-            f"parameters), so the run ends with generation {self.updater.generation - 1}; begin another one with a "
-            "lower learning rate or sigma of the solver"
-        )
 
     def _take_pause(self) -> float:
         """Seconds for which this process was stopped since this was asked last."""

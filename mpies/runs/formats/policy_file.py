@@ -1,6 +1,6 @@
 """Policy files: the mean of a run with its config, for other programs and later runs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,6 +132,6 @@ def _check(policy: PolicyFile) -> None:
         raise ValueError("its generation, or the number of its observations, is below its least")
 
 
-def select(arrays: Arrays, prefix: str) -> Arrays:
+def select(arrays: Mapping[str, Any], prefix: str) -> Arrays:
     """The arrays whose names begin with `prefix`, without it."""
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}

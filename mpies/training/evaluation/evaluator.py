@@ -217,13 +217,7 @@ class Evaluator:
             seed_and_number = f"{seed}, its episode {later + 1}" if later else f"{seed}"
             log.warning(
                 "%s, generation %d, %s (environment seed %s%s)%s failed: %s; %s",
-                environment,
-                generation,
-                what,
-                seed_and_number,
-                place,
-                others,
-                group.message,
+                *(environment, generation, what, seed_and_number, place, others, group.message),
                 effects[group.count > 1],
             )
         if rest := self.failures[MOST_LINES:]:

@@ -7,14 +7,12 @@ uses a table, and are released when a process dies.  They belong to the open fil
 other kind would be lost whenever Python closes a piece of memory that was mapped from the file.
 """
 
-import contextlib
 import errno
 import fcntl
 import hashlib
 import mmap
 import os
 import struct
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -22,8 +20,7 @@ from mpies.core.errors import NotEnoughSharedMemory
 from mpies.solvers.sampling import noise
 
 ENTRIES = 256  # tables that there can be at the same time
-# Of an entry.  seed: its hash.  place: where its table begins in the file, 0 for a free entry.
-FIELDS = ("seed", "size", "place")
+FIELDS = ("key", "length", "place")  # of an entry: hash of seed and size, 0 if it is free; bytes of the file; where
 _PAGE = mmap.ALLOCATIONGRANULARITY
 _HEAD = -(-ENTRIES * len(FIELDS) * 8 // _PAGE) * _PAGE  # bytes before the first table
 _LOCKS = 1 << 60  # where the locks begin, far behind all memory: first that of the entries, then one for each entry
@@ -54,19 +51,19 @@ class NoiseTables:
         if not size:
             return noise.Filling(np.zeros(0, np.float32), np.zeros(0, np.uint8), seed)
         blocks = noise.blocks(size)
-        entry = int.from_bytes(hashlib.sha256(str(seed).encode()).digest()[:7], "little")  # a seed may be of any size
-        length = _round_up(blocks) + _round_up(4 * size)  # which blocks are filled, one byte each; the table
-        with self._locked():
-            number = self._find(entry, size)
-            if number is None:
-                number = self._make(entry, size, length)
-            self._lock(_LOCKS + 1 + number, fcntl.F_RDLCK)
-            place = int(self._entries[number, 2])
-        self._used = number
-        memory = mmap.mmap(self._file, length, offset=place)
-        is_filled = np.frombuffer(memory, np.uint8, blocks)
-        table = np.frombuffer(memory, np.float32, size, offset=_round_up(blocks))
-        return noise.Filling(table, is_filled, seed, first)
+        # A seed may be of any size.
+        key = int.from_bytes(hashlib.sha256(f"{seed} {size}".encode()).digest()[:7], "little")
+        length = -(-(4 * size + blocks) // _PAGE) * _PAGE  # the table, and a byte for each block that is filled
+        self._lock(_LOCKS, fcntl.F_WRLCK)  # no other process reads or changes the entries
+        try:
+            known = np.flatnonzero(self._entries[:, 0] == key).tolist()
+            self._used = known[0] if known else self._make(key, length)
+            self._lock(_LOCKS + 1 + self._used, fcntl.F_RDLCK)
+            memory = mmap.mmap(self._file, length, offset=int(self._entries[self._used, 2]))
+        finally:
+            self._lock(_LOCKS, fcntl.F_UNLCK)
+        is_filled = np.frombuffer(memory, np.uint8, blocks, offset=4 * size)
+        return noise.Filling(np.frombuffer(memory, np.float32, size), is_filled, seed, first)
 
     def release(self) -> None:
         """This process needs its table no more."""
@@ -79,23 +76,21 @@ class NoiseTables:
         self.release()
         os.close(self._file)
 
-    def _find(self, seed: int, size: int) -> int | None:
-        seeds, sizes, places = self._entries.T
-        found = np.flatnonzero((seeds == seed) & (sizes == size) & (places > 0))
-        return int(found[0]) if len(found) else None
-
-    def _make(self, seed: int, size: int, length: int) -> int:
+    def _make(self, key: int, length: int) -> int:
         """Make an entry for a table, and give the memory of those back that nobody uses."""
-        for number in np.flatnonzero(self._entries[:, 2]).tolist():
+        for number in np.flatnonzero(self._entries[:, 0]).tolist():
             if self._lock(_LOCKS + 1 + number, fcntl.F_WRLCK, waits=False):
                 self._lock(_LOCKS + 1 + number, fcntl.F_UNLCK)
-                self._remove(number)
-        free = np.flatnonzero(self._entries[:, 2] == 0)
+                _, unused, place = self._entries[number].tolist()  # this place in the file is not used again
+                with mmap.mmap(self._file, unused, offset=place) as memory:
+                    memory.madvise(mmap.MADV_REMOVE)
+                self._entries[number] = 0
+        free = np.flatnonzero(self._entries[:, 0] == 0)
         if not len(free):
             raise NotEnoughSharedMemory(f"more than {ENTRIES} noise tables are in use on this node")
         number, place = int(free[0]), max(_HEAD, os.fstat(self._file).st_size)
-        self._allocate(place, length, f"a noise table of {4 * size / 2**20:.0f} MB")
-        self._entries[number] = seed, size, place
+        self._allocate(place, length, f"a noise table of {length / 2**20:.0f} MB")
+        self._entries[number] = key, length, place
         return number
 
     def _allocate(self, place: int, length: int, what: str) -> None:
@@ -110,13 +105,6 @@ class NoiseTables:
                 "--ranks-per-run, or give the container a larger /dev/shm (a memory volume, --shm-size)"
             ) from None
 
-    def _remove(self, number: int) -> None:
-        """Give the memory of an unused table back; its place in the file is not used again."""
-        _, size, place = self._entries[number].tolist()
-        with mmap.mmap(self._file, _round_up(noise.blocks(size)) + _round_up(4 * size), offset=place) as memory:
-            memory.madvise(mmap.MADV_REMOVE)
-        self._entries[number] = 0
-
     def _lock(self, place: int, kind: int, waits: bool = True) -> bool:
         """Lock a byte of the file, or unlock it.  Returns whether this process has it; waits for others if `waits`."""
         command = fcntl.F_OFD_SETLKW if waits else fcntl.F_OFD_SETLK
@@ -125,17 +113,3 @@ class NoiseTables:
         except (BlockingIOError, PermissionError):  # another process has it
             return False
         return True
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """In the `with` block no other process reads or changes the entries."""
-        self._lock(_LOCKS, fcntl.F_WRLCK)
-        try:
-            yield
-        finally:
-            self._lock(_LOCKS, fcntl.F_UNLCK)
-
-
-def _round_up(count: int) -> int:
-    """Bytes of whole pages."""
-    return -(-count // _PAGE) * _PAGE

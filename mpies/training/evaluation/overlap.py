@@ -15,6 +15,7 @@ from typing import Any
 from mpies.config.schema import Config
 from mpies.core.arrays import Array, Float32s
 from mpies.core.errors import SolverProblem
+from mpies.runs.formats.policy_file import select
 from mpies.solvers.base import Proposal, Solver
 from mpies.training.evaluation.generation import GenerationSpec
 
@@ -67,7 +68,7 @@ class EarlySpecs:
 
     def restore(self, arrays: Mapping[str, Any], proposal_type: type[Proposal]) -> None:
         """Continue from what `state` returned, as part of `arrays`."""
-        vectors = {name.removeprefix(STATE): value for name, value in arrays.items() if name.startswith(STATE)}
+        vectors = select(arrays, STATE)
         self.ready, self._following = None, None
         if vectors:
             in_order = [vectors[str(place)] for place in range(len(vectors))]
