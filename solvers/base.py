@@ -298,3 +298,6 @@ class Solver(ABC, Generic[OptionsT, ProposalT]):
     def report(self) -> dict[str, float]:
         """Numbers for the metrics: names of columns to values."""
         return {}
+
+
+AnySolver = Solver[Any, Any]

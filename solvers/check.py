@@ -13,7 +13,7 @@ import numpy as np
 
 from mpies.core.arrays import FloatArray
 from mpies.core.errors import SolverProblem
-from mpies.solvers.base import Results, Solver
+from mpies.solvers.base import AnySolver, Results
 from mpies.solvers.custom_solver import CustomSolver, Fault, explained, find_fault, make_custom
 from mpies.solvers.loop import SolverLoop
 from mpies.solvers.moments import split
@@ -27,7 +27,6 @@ BLOCKS = 3  # that the coordinates are split into, as among ranks
 # Attributes of every solver that no method of the user's computes.
 _BASE = {"options", "dimension", "seed", "dtype", "directions", "_table", "_filling", "generation", "_asked"}
 
-AnySolver = Solver[Any, Any]
 Arrays = dict[str, Any]  # names to arrays
 
 

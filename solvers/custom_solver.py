@@ -13,7 +13,7 @@ import numpy as np
 
 from mpies.core.errors import SolverProblem
 from mpies.core.text import describe_error, describe_value
-from mpies.solvers.base import Gaussian, Proposal, Solver
+from mpies.solvers.base import AnySolver, Gaussian, Proposal, Solver
 from mpies.solvers.moments import Weights
 from mpies.solvers.options import Population, tagged
 
@@ -138,7 +138,7 @@ def find_fault(solver: Any) -> str:
     return f"must be a complete solver, but lacks {missing}" if missing else ""
 
 
-def make_custom(solver: type[Solver[Any, Any]], name: str, file: str, kind: str) -> type[CustomSolver]:
+def make_custom(solver: type[AnySolver], name: str, file: str, kind: str) -> type[CustomSolver]:
     """A subclass of the user's class that raises SolverProblem for what its methods raise and return wrongly.
 
     Its Options accept this `kind` alone.  name: how messages call it.  file: absolute path of its file.

@@ -2,13 +2,12 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mpies.core.arrays import FloatArray, Int64s
-from mpies.solvers.base import Results, Solver
+from mpies.solvers.base import AnySolver, Results
 from mpies.solvers.sampling.noise import build_table
 from mpies.solvers.sum_moments import sum_moments
 
@@ -20,7 +19,7 @@ class SolverLoop:
     proposal, indices, payload: of the members that `ask` returned, until `tell`.
     """
 
-    def __init__(self, solver: Solver[Any, Any], table: FloatArray | None = None) -> None:
+    def __init__(self, solver: AnySolver, table: FloatArray | None = None) -> None:
         self.solver = solver
         self.rows: FloatArray | None = None  # (r, d), those of the last proposal that had any
         solver.table = build_table(1 << 20, dtype=solver.dtype) if table is None else table

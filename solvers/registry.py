@@ -1,7 +1,6 @@
 """The registry of solvers: from `solver.kind` to the class."""
 
 import difflib
-from typing import Any
 
 from mpies.core.errors import SolverProblem
 from mpies.core.paths import absolute
@@ -9,7 +8,7 @@ from mpies.core.user_files import find_definition
 from mpies.solvers.adapters.from_nevergrad import nevergrad_solver
 from mpies.solvers.adapters.from_pycma import CMAES
 from mpies.solvers.ars import ARS
-from mpies.solvers.base import Solver
+from mpies.solvers.base import AnySolver
 from mpies.solvers.cr_fm_nes import CRFMNES
 from mpies.solvers.custom_solver import find_fault, make_custom
 from mpies.solvers.deep_ga import DeepGA
@@ -20,16 +19,14 @@ from mpies.solvers.pgpe import PGPE
 from mpies.solvers.sep_cma import SepCMA
 from mpies.solvers.snes import SNES
 
-SolverClass = type[Solver[Any, Any]]
-
 # The values of `solver.kind`, besides nevergrad:NAME and path/to/file.py:Class.
-SOLVERS: dict[str, SolverClass] = {
+SOLVERS: dict[str, type[AnySolver]] = {
     solver.Options.model_fields["kind"].default: solver
     for solver in (OpenAIES, PEPG, PGPE, ARS, SNES, SepCMA, CRFMNES, CMAES, DeepGA, NoveltyES)
 }
 
 
-def find_solver(kind: str) -> SolverClass:
+def find_solver(kind: str) -> type[AnySolver]:
     """The Solver class of `kind`: a key of SOLVERS, nevergrad:NAME or path/to/file.py:Class.
 
     Its Options accept this kind only.  Raises ValueError, in one sentence, if there is no such solver.

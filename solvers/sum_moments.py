@@ -6,7 +6,7 @@ Live training, resuming, replaying and a solver alone all go through `sum_moment
 from typing import Protocol
 
 from mpies.core.arrays import Array, FloatArray, Int64s
-from mpies.solvers.base import OptionsT, ProposalT, Results, Solver
+from mpies.solvers.base import AnySolver, Proposal, Results
 from mpies.solvers.moments import split
 
 
@@ -24,11 +24,7 @@ class BlockGatherer(Protocol):
 
 
 def sum_moments(
-    solver: Solver[OptionsT, ProposalT],
-    proposal: ProposalT,
-    results: Results,
-    indices: Int64s,
-    comm: BlockGatherer | None = None,
+    solver: AnySolver, proposal: Proposal, results: Results, indices: Int64s, comm: BlockGatherer | None = None
 ) -> FloatArray | None:
     """The moments (a + c, d) of a generation on rank 0; None on other ranks.
 

@@ -1,6 +1,6 @@
 """Evaluate a function of the parameters: a rollout of one step, without a policy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from mpies.core.arrays import Array
 from mpies.core.text import describe_error
 from mpies.envs.functions import FunctionEnv
-from mpies.rollouts.queue import ALONE, PlayingRanks, RolloutQueue
+from mpies.rollouts.queue import ALONE, PlayingRanks, Queues, RolloutQueue
 
 
 class FunctionPlayer:
@@ -18,9 +18,7 @@ class FunctionPlayer:
         self.env, self.played = env, 0
         self._parameters: Array = np.empty(env.dimension, dtype)
 
-    def play(
-        self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE
-    ) -> None:
+    def play(self, queues: Queues, prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE) -> None:
         for queue in queues:
             while not queue.is_exhausted and not ranks.must_abandon():
                 self._play_some(queue, queue.counter.left // (4 * ranks.count), ranks.must_abandon)

@@ -4,7 +4,7 @@ Which rollouts are played together changes no bit of their results, so a rank ta
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from mpies.envs.base import EpisodeBatch, VectorEnv
 from mpies.policies.base import Architecture
 from mpies.policies.exported import aligned_stack
 from mpies.rollouts.batch import NEVER
-from mpies.rollouts.queue import ALONE, PlayingRanks, RolloutQueue
+from mpies.rollouts.queue import ALONE, PlayingRanks, Queues, RolloutQueue
 
 if TYPE_CHECKING:
     from mpies.kernels.compiled import StepLoop
@@ -91,7 +91,7 @@ class EpisodePlayer:
         self.played = 0  # steps of all episodes
         self.left_at = 0.0  # time at which the last call of `play` ended
         self.opened: list[_OpenBatch] = []
-        self._own: Sequence[RolloutQueue] = []  # the queues that are played, without the one that is prefetched
+        self._own: Queues = []  # the queues that are played, without the one that is prefetched
         self.stepped: list[_OpenBatch] = []  # those of `opened` that have episodes in slots
         self._observe: Callable[[int, bool], None] = self._observe_by_numpy
         self._score: Callable[[int, int], int] = self._score_by_numpy
@@ -107,9 +107,7 @@ class EpisodePlayer:
             if self.actor.compiled:
                 self._loop = kernels.compiled.StepLoop(observation_pass, self.actor.compiled, reward_pass)
 
-    def play(
-        self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE
-    ) -> None:
+    def play(self, queues: Queues, prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE) -> None:
         self._own = own = queues
         queues = [*queues, prefetch] if prefetch else queues
         normalizes = own[0].batch.normalization is not None

@@ -83,6 +83,9 @@ class PlayingRanks:
 ALONE = PlayingRanks()
 
 
+Queues = Sequence[RolloutQueue]
+
+
 class Player(Protocol):
     """Plays rollouts on one rank: EpisodePlayer those of an environment, FunctionPlayer those of a function."""
 
@@ -90,9 +93,7 @@ class Player(Protocol):
     def played(self) -> int:
         """Steps that it has made, of all rollouts."""
 
-    def play(
-        self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE
-    ) -> None:
+    def play(self, queues: Queues, prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE) -> None:
         """Play rollouts of the queues, in turn, until they have none left for this rank.
 
         prefetch: the queue to go on with until all ranks are done; its unfinished episodes wait for the next call.

@@ -9,7 +9,7 @@ import secrets
 import stat
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,6 +17,8 @@ from mpies.core.errors import ConfigError, RunError, TrainingFailed, UserError, 
 from mpies.core.paths import absolute
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # numbers of the errors that tell of a full disk, or of a quota that is used up
+
+Warn = Callable[[str], object]  # called with a line where something goes wrong
 
 WHILE_WRITTEN = "while the run is written; the same command continues from what is left"
 

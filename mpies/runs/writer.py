@@ -22,10 +22,10 @@ from mpies.config.schema import Config
 from mpies.config.trust import sign
 from mpies.core.errors import TrainingFailed, unreadable
 from mpies.core.paths import absolute
-from mpies.runs.files import WHILE_WRITTEN, AppendOnlyFile, find_device, keep_aside, write_atomically
+from mpies.runs.files import WHILE_WRITTEN, AppendOnlyFile, Warn, find_device, keep_aside, write_atomically
 from mpies.runs.formats import hdf5, ledger
 from mpies.runs.formats.checkpoint import checkpoint_path, list_checkpoints, newest_checkpoint, remove_old_checkpoints
-from mpies.runs.formats.hdf5 import Arrays, Attributes
+from mpies.runs.formats.hdf5 import Arrays, Content
 from mpies.runs.formats.metrics import Row, parse_count
 from mpies.runs.formats.tables import EvaluationsFile, History, MetricsFile, RanksFile, as_record, read_history
 from mpies.runs.lock import Lock
@@ -53,9 +53,7 @@ class RunWriter:
     seconds: that training has waited for the disk.  checkpoint_seconds: that the newest checkpoint took.
     """
 
-    def __init__(
-        self, path: str | Path, config: Config, job: str | None = None, warn: Callable[[str], object] = log.warning
-    ) -> None:
+    def __init__(self, path: str | Path, config: Config, job: str | None = None, warn: Warn = log.warning) -> None:
         self.path, self.name, self.config, self.warn = absolute(path), str(path), config, warn
         self.lock = Lock(self.path, job)
         self.starts = 1
@@ -79,9 +77,7 @@ class RunWriter:
         self._ranks = RanksFile(self.path / "ranks.json")
         self._trackers = make_trackers(self.path, config, warn)
 
-    def load(
-        self, play_again: Callable[[Row], bool] = lambda row: False
-    ) -> tuple[tuple[Arrays, Attributes] | None, list[Arrays]]:
+    def load(self, play_again: Callable[[Row], bool] = lambda row: False) -> tuple[Content | None, list[Arrays]]:
         """Take the lock and read where the run stands.
 
         play_again: whether the generation of the newest row is to be played again, where that is possible.
@@ -95,9 +91,7 @@ class RunWriter:
         except OSError as error:
             raise unreadable(error.filename or self.name, error) from None
 
-    def _load(
-        self, history: History, play_again: Callable[[Row], bool]
-    ) -> tuple[tuple[Arrays, Attributes] | None, list[Arrays]]:
+    def _load(self, history: History, play_again: Callable[[Row], bool]) -> tuple[Content | None, list[Arrays]]:
         rows = history.rows
         self.again = before = max(rows) if rows and play_again(rows[max(rows)]) else None
         checkpoint = newest_checkpoint(self.path, self.warn, before)

@@ -18,7 +18,7 @@ from mpies.runs.formats.hdf5 import Arrays
 from mpies.runs.formats.metrics import COLUMNS, Cell, Row
 from mpies.runs.formats.policy_file import select
 from mpies.runs.snapshot import Evaluation, Snapshot
-from mpies.solvers.base import Solver
+from mpies.solvers.base import AnySolver
 from mpies.solvers.moments import norm
 from mpies.training.evaluation.generation import GenerationSpec, PlayedGeneration
 from mpies.training.evaluation.overlap import EarlySpecs
@@ -99,11 +99,7 @@ class Learner:
     """
 
     def __init__(
-        self,
-        config: Config,
-        solver: Solver[Any, Any],
-        observation_size: int,
-        constants: Mapping[str, Array] | None = None,
+        self, config: Config, solver: AnySolver, observation_size: int, constants: Mapping[str, Array] | None = None
     ) -> None:
         self.config, self.solver, self.constants = config, solver, constants or {}
         self.normalizer = Normalizer(observation_size)

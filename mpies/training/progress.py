@@ -5,7 +5,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +15,7 @@ import numpy as np
 from mpies.comm import Communicator
 from mpies.comm.processes import process_start
 from mpies.config.schema import StopSection
-from mpies.rollouts.queue import RolloutQueue
+from mpies.rollouts.queue import Queues
 from mpies.runs.formats.metrics import Cell, Row, format_return
 from mpies.runs.snapshot import half_interval
 from mpies.training.evaluation.generation import QueueKey
@@ -91,7 +91,7 @@ class Phases:
             self._thread = threading.Thread(target=self._watch, daemon=True)
             self._thread.start()
 
-    def begin_play(self, key: QueueKey, queues: Sequence[RolloutQueue]) -> None:
+    def begin_play(self, key: QueueKey, queues: Queues) -> None:
         """Begin a phase in which all ranks play these queues."""
         if key.kind == "evaluation":
             phase = Phase(f"evaluating generation {key.generation}", EVALUATIONS)

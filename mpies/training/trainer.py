@@ -9,7 +9,7 @@ import numpy as np
 from mpies.comm import Communicator, RankLost
 from mpies.comm.stopwatch import stopwatch
 from mpies.config.schema import Config
-from mpies.runs.formats.hdf5 import Arrays, Attributes
+from mpies.runs.formats.hdf5 import Arrays, Content
 from mpies.runs.formats.metrics import Row, parse_count, parse_number
 from mpies.runs.snapshot import Evaluation, Snapshot
 from mpies.runs.writer import RunWriter
@@ -188,7 +188,7 @@ class Trainer:
         clock = Clock(int(row["generation"] or 0), 0, steps, seconds)
         return not row.get("eval_mean") and bool(rule_that_holds(self.config.stop, clock, -math.inf))
 
-    def _make_learner(self, checkpoint: tuple[Arrays, Attributes] | None) -> Learner:
+    def _make_learner(self, checkpoint: Content | None) -> Learner:
         """The learner of a checkpoint, or of a new run where there is none."""
         policy = self.task.policy
         constants = {**policy.constants, "interface": policy.interface.pack()} if policy else {}
@@ -203,14 +203,8 @@ class Trainer:
         return learner
 
 
-def make_trainer(
-    config: Config,
-    comm: Communicator,
-    run: RunWriter | None = None,
-    on_play: OnPlay = ignore,
-    on_generation: Callable[[Snapshot], object] = ignore,
-) -> Trainer:
+def make_trainer(config: Config, comm: Communicator, run: RunWriter | None = None, on_play: OnPlay = ignore) -> Trainer:
     """A Trainer with a task and a noise table of its own, as scripts use it.  All ranks call this together."""
     task = build_task(config, comm)
     solver = make_solver(config, task.dimension, task.directions)
-    return Trainer(config, comm, task, Updater(config, solver, comm), run, None, on_play, on_generation)
+    return Trainer(config, comm, task, Updater(config, solver, comm), run, None, on_play)

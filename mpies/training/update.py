@@ -10,7 +10,7 @@ from mpies.comm import Communicator
 from mpies.comm.stopwatch import stopwatch
 from mpies.comm.together import do_together
 from mpies.config.schema import Config
-from mpies.solvers.base import Results, Solver
+from mpies.solvers.base import AnySolver, Results
 from mpies.solvers.registry import find_solver
 from mpies.solvers.sampling import noise
 from mpies.solvers.sampling.directions import Directions
@@ -23,7 +23,7 @@ from mpies.training.learner import Learner
 ROWS_KEY = "solver.population (solver.parents of deep_ga)"  # decides how many rows a proposal has
 
 
-def make_solver(config: Config, dimension: int, directions: Directions | None = None) -> Solver[Any, Any]:
+def make_solver(config: Config, dimension: int, directions: Directions | None = None) -> AnySolver:
     """The solver of a config for `dimension` parameters.  directions: how members are cut from the noise table."""
     return find_solver(config.solver.kind)(config.solver, dimension, config.seed, directions=directions)
 
@@ -40,7 +40,7 @@ class Updater:
     """
 
     def __init__(
-        self, config: Config, solver: Solver[Any, Any], comm: Communicator, tables: NoiseTables | None = None
+        self, config: Config, solver: AnySolver, comm: Communicator, tables: NoiseTables | None = None
     ) -> None:
         self.config, self.solver, self.comm = config, solver, comm
         self.learner: Learner | None = None

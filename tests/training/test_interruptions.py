@@ -73,7 +73,8 @@ def train(name, folder, comm):
     """Train in this process.  Returns the run's path, the rollouts that were played, and the rows shown."""
     config = validate_config(COMMON | CONFIGS[name], name)
     run, played, shown = open_run(folder, config, job="this job"), [], []
-    trainer = make_trainer(config, comm, run, on_generation=lambda snapshot: shown.append(snapshot.generation))
+    trainer = make_trainer(config, comm, run)
+    trainer.on_generation = lambda snapshot: shown.append(snapshot.generation)
     play = trainer.task.player.play
 
     def count_and_play(queues, *rest):

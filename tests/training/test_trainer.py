@@ -327,7 +327,8 @@ def test_a_signal_makes_no_evaluation_the_last_one_in_which_nothing_may_fail(tmp
     }
     config = validate_config(values | {"noise": {"size": 100}, "evaluation": {"every": 1}}, "x")
     run = open_run(tmp_path / "run", config)
-    trainer = make_trainer(config, Serial(), run, on_generation=lambda snapshot: snapshot.generation == 3)
+    trainer = make_trainer(config, Serial(), run)
+    trainer.on_generation = lambda snapshot: snapshot.generation == 3
     evaluate = trainer.evaluator.evaluate
 
     def evaluate_and_interrupt(parts, generation, prefetch):

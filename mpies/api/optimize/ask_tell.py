@@ -21,7 +21,7 @@ from mpies.runs.directory import refuse_run_file
 from mpies.runs.files import write_atomically, writing
 from mpies.runs.formats import hdf5
 from mpies.runs.formats.policy_file import select
-from mpies.solvers.base import Solver
+from mpies.solvers.base import AnySolver
 from mpies.solvers.check import check_if_custom
 from mpies.solvers.custom_solver import CustomSolver
 from mpies.solvers.loop import SolverLoop
@@ -105,7 +105,7 @@ class AskTell:
         best = "" if self.best_value is None else f", best value {self.best_value:g}"
         return f"AskTell({self.kind!r}, {counted(self.dimension, 'parameter')}, generation {self.generation}{best})"
 
-    def _make_solver(self, options: Mapping[str, Any], dtype: npt.DTypeLike | None) -> Solver[Any, Any]:
+    def _make_solver(self, options: Mapping[str, Any], dtype: npt.DTypeLike | None) -> AnySolver:
         if "episodes" in options:
             raise ConfigError("episodes is for environments; tell the mean of several values of a member")
         options = _name_sigma(self.kind, options)

@@ -25,7 +25,7 @@ from mpies.launch.forecast.constants import (
     write_constants,
 )
 from mpies.launch.forecast.simulate import update_phases
-from mpies.rollouts.queue import ALONE, PlayingRanks, RolloutQueue
+from mpies.rollouts.queue import ALONE, PlayingRanks, Queues, RolloutQueue
 from mpies.runs.directory import open_run
 from mpies.runs.machine import find_processor, versions
 from mpies.runs.writer import RunWriter
@@ -54,9 +54,7 @@ class IdlePlayer:
     def __init__(self, comm: Communicator) -> None:
         self.comm, self.played = comm, 0
 
-    def play(
-        self, queues: Sequence[RolloutQueue], prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE
-    ) -> None:
+    def play(self, queues: Queues, prefetch: RolloutQueue | None = None, ranks: PlayingRanks = ALONE) -> None:
         time.sleep(NAP)
         self.comm.node_barrier()  # a rank that slept longer must not make the others wait in what is measured
         for queue in queues:

@@ -1,13 +1,13 @@
 """The checkpoints of a run: complete states, one file each, named by their generation."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from mpies.core.errors import NewerFormat, RunError, Unreadable
 from mpies.core.paths import absolute
+from mpies.runs.files import Warn
 from mpies.runs.formats import hdf5
-from mpies.runs.formats.hdf5 import Arrays, Attributes
+from mpies.runs.formats.hdf5 import Content
 
 _NAME = re.compile(r"generation-(\d{8})\.h5")
 
@@ -24,9 +24,7 @@ def list_checkpoints(run: str | Path) -> list[Path]:
     return [Path(run) / "checkpoints" / name for name in names]
 
 
-def newest_checkpoint(
-    run: str | Path, warn: Callable[[str], object], before: int | None = None
-) -> tuple[Arrays, Attributes] | None:
+def newest_checkpoint(run: str | Path, warn: Warn, before: int | None = None) -> Content | None:
     """Arrays and attributes of the newest checkpoint that is not damaged; None without one.
 
     warn: called with a line for each damaged one.  before: only those of earlier generations; None for all.
@@ -44,7 +42,7 @@ def newest_checkpoint(
     return None
 
 
-def first_checkpoint(run: str | Path, generation: int = 0) -> tuple[Arrays, Attributes]:
+def first_checkpoint(run: str | Path, generation: int = 0) -> Content:
     """Arrays and attributes of the checkpoint where replays begin.  Raises RunError without one.
 
     generation: the one before the first in the ledger, 0 unless an earlier part of the ledger was lost.

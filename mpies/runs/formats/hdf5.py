@@ -22,6 +22,7 @@ _HEADER = 512  # bytes
 
 Arrays = dict[str, Array]
 Attributes = dict[str, Any]
+Content = tuple[Arrays, Attributes]  # of a file
 
 
 def pack(arrays: Mapping[str, Any], attributes: Mapping[str, Any]) -> bytes:
@@ -45,7 +46,7 @@ def _header(body: bytes, version: bytes) -> bytes:
     return (b"mpies " + version + b" sha256 " + checksum + b"\n").ljust(_HEADER, b"\0")
 
 
-def unpack(content: bytes, name: str | Path) -> tuple[Arrays, Attributes]:
+def unpack(content: bytes, name: str | Path) -> Content:
     """The arrays and attributes in what `pack` returned.  name: of the file, for messages.
 
     Raises RunError where it is damaged, NewerFormat where a newer mpies wrote it.
@@ -75,7 +76,7 @@ def unpack(content: bytes, name: str | Path) -> tuple[Arrays, Attributes]:
         raise RunError(f"{name}: is damaged ({error})") from None
 
 
-def read(path: str | Path) -> tuple[Arrays, Attributes]:
+def read(path: str | Path) -> Content:
     """The arrays and attributes of a file.  Raises RunError where it is absent or damaged, Unreadable where refused."""
     try:
         with reading(path), open_regular(absolute(path)) as file:

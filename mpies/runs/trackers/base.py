@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from mpies.core.text import one_line
-from mpies.runs.files import AppendOnlyFile
+from mpies.runs.files import AppendOnlyFile, Warn
 from mpies.runs.formats.metrics import Row
 
 
@@ -61,7 +61,7 @@ class Trackers(Tracker):
     An OSError comes out, since the trackers called here write to the run directory: the caller tries again.
     """
 
-    def __init__(self, trackers: Iterable[Tracker], warn: Callable[[str], object]) -> None:
+    def __init__(self, trackers: Iterable[Tracker], warn: Warn) -> None:
         self._trackers, self._warn = list(trackers), warn
 
     def resume(self, rows: Sequence[Row]) -> None:

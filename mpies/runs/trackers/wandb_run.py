@@ -5,7 +5,7 @@ import json
 import queue
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from mpies.config.schema import Config, WandbSection
 from mpies.core.errors import ConfigError
 from mpies.core.text import one_line
 from mpies.core.threads import TRACKING
-from mpies.runs.files import write_atomically
+from mpies.runs.files import Warn, write_atomically
 from mpies.runs.formats.metrics import Row, as_numbers
 from mpies.runs.trackers.base import Tracker
 
@@ -31,7 +31,7 @@ class WandbRun(Tracker):
     continues without it.  Raises ConfigError where the package is not installed.
     """
 
-    def __init__(self, path: Path, config: Config, section: WandbSection, warn: Callable[[str], object]) -> None:
+    def __init__(self, path: Path, config: Config, section: WandbSection, warn: Warn) -> None:
         if find_spec("wandb") is None:
             raise ConfigError("tracking.wandb needs wandb: pip install 'mpies[wandb]'")
         self._path, self._config, self._section = path, config, section

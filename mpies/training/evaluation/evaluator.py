@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,9 +12,9 @@ from mpies.config.schema import Config
 from mpies.core.arrays import Array, Float32s, Float64s, Int64s
 from mpies.envs.base import SEED_BITS
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
-from mpies.rollouts.queue import FailureGroup, PlayingRanks, RolloutQueue, gather_failures
+from mpies.rollouts.queue import FailureGroup, PlayingRanks, Queues, RolloutQueue, gather_failures
 from mpies.runs.snapshot import Evaluation
-from mpies.solvers.base import Results, Solver
+from mpies.solvers.base import AnySolver, Results
 from mpies.training.control import Control, TrainingStopped
 from mpies.training.evaluation.generation import MeanPolicy, Part, PlayedGeneration, QueueKey
 from mpies.training.evaluation.recovery import OpenQueues
@@ -23,7 +22,7 @@ from mpies.training.task import Task
 
 log = logging.getLogger(__name__)
 
-OnPlay = Callable[[QueueKey, Sequence[RolloutQueue]], object]
+OnPlay = Callable[[QueueKey, Queues], object]
 
 MOST_LINES = 5  # for the failures of a generation
 CONFIRMING = 100  # fresh episodes at least whose mean return must be at the target, too, for a run to be solved
@@ -46,7 +45,7 @@ class Evaluator:
         self,
         config: Config,
         task: Task,
-        solver: Solver[Any, Any],
+        solver: AnySolver,
         comm: Communicator,
         control: Control,
         on_play: OnPlay = ignore,
@@ -166,7 +165,7 @@ class Evaluator:
             self._drawn[key] = self.solver.population_indices(generation, batch)
         return self._drawn[key]
 
-    def _play(self, queues: Sequence[RolloutQueue], key: QueueKey) -> tuple[Array, Array | None, Float64s]:
+    def _play(self, queues: Queues, key: QueueKey) -> tuple[Array, Array | None, Float64s]:
         """Play queues on all ranks; a rank that runs dry goes on with the next generation's early queue.
 
         Returns the records of all rollouts in order, on rank 0 the observation sums in order (None elsewhere, and
@@ -226,7 +225,7 @@ class Evaluator:
 
 
 def training_batch(
-    task: Task, solver: Solver[Any, Any], part: Part, generation: int, batch: int, indices: Int64s
+    task: Task, solver: AnySolver, part: Part, generation: int, batch: int, indices: Int64s
 ) -> RolloutBatch:
     """The rollouts of a part's members.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -31,9 +31,7 @@ class GenerationSpec:
         return [*self.proposal.vectors(), normalization, np.array([self.limit or 0], np.int64)]
 
     @classmethod
-    def from_vectors(
-        cls, vectors: Sequence[Array], proposal_type: type[Proposal], rows: Any = None
-    ) -> "GenerationSpec":
+    def from_vectors(cls, vectors: Sequence[Array], proposal_type: type[Proposal], rows: Any = None) -> Self:
         """The spec that `vectors` returned.  rows: (r, d) of whole candidates, or None."""
         *proposal, normalization, limit = vectors
         return cls(

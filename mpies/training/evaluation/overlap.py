@@ -16,14 +16,14 @@ from mpies.config.schema import Config
 from mpies.core.arrays import Array, Float32s
 from mpies.core.errors import SolverProblem
 from mpies.runs.formats.policy_file import select
-from mpies.solvers.base import Proposal, Solver
+from mpies.solvers.base import AnySolver, Proposal
 from mpies.training.evaluation.generation import GenerationSpec
 
 STATE = "ahead/"  # how the names of an early spec's vectors begin in a checkpoint
 FIRST = 2  # the first generation, counted from 0, with early members: statistics and momentum begin with results
 
 
-def count_early_members(config: Config, solver: Solver[Any, Any]) -> int:
+def count_early_members(config: Config, solver: AnySolver) -> int:
     """How many members of a generation are early, from number FIRST on.
 
     Raises SolverProblem where the solver sends rows.

@@ -55,7 +55,8 @@ def test_the_bits_are_those_of_training(case, tmp_path):
     config = validate_config({**values, "stop": {"generations": 6}, "evaluation": {"every": 0}}, "x")
     states = []
     with contextlib.closing(open_run(tmp_path / "run", config)) as run:
-        trainer = make_trainer(config, Serial(), run, on_generation=lambda snapshot: states.append(snapshot.state))
+        trainer = make_trainer(config, Serial(), run)
+        trainer.on_generation = lambda snapshot: states.append(snapshot.state)
         trainer.train()
     es = make(case, np.zeros(DIMENSION), seed=7, maximize=True, dtype=np.float32)
     assert len(states) == 6
