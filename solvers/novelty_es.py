@@ -16,7 +16,7 @@ from mpies.core.arrays import Float32s, Float64s, FloatArray
 from mpies.core.streams import SOLVER, stream
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, fold_pairs, no_square, norm
-from mpies.solvers.optimizers import AdamOptions, AnyOptimizer, make_optimizer
+from mpies.solvers.optimizers import AdamOptions, AnyOptimizer, first_rate, make_optimizer
 from mpies.solvers.options import Count, Fraction, NonNegative, Pairs, Positive
 from mpies.solvers.shaping import best_first, centred_ranks
 
@@ -52,9 +52,6 @@ class NoveltyESOptions(Pairs):
     @property
     def plays_mean(self) -> bool:
         return True
-
-    def computed_defaults(self, dimension: int) -> dict[str, float]:
-        return super().computed_defaults(dimension) | self.optimizer.computed_defaults(dimension)
 
     def memory(self, dimension: int) -> int:
         return (3 * self.means + 6) * 4 * dimension
@@ -148,7 +145,7 @@ class NoveltyES(Solver[NoveltyESOptions, Turn]):
         self.gradient_norm = norm(gradient)
         gradient -= self.dtype(options.weight_decay) * self.means[turn]
         self.means[turn] += getattr(self, f"optimizer_{turn}").step(
-            gradient, options.optimizer.first_rate(self.dimension)
+            gradient, first_rate(options.optimizer, self.dimension)
         )
 
         played, width = results.returns[0], results.behaviours.shape[1]  # member 0 is the mean before the step

@@ -8,7 +8,7 @@ from pydantic import Field
 from mpies.core.arrays import FloatArray
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, fold_pairs, no_square, norm
-from mpies.solvers.optimizers import AdamOptions, AnyOptimizer, make_optimizer
+from mpies.solvers.optimizers import AdamOptions, AnyOptimizer, first_rate, make_optimizer
 from mpies.solvers.options import SMALL_NETWORK, Count, Fraction, NonNegative, Pairs, Positive, WholeNumber
 from mpies.solvers.shaping import shape
 
@@ -19,6 +19,7 @@ class OpenAIESOptions(Pairs):
     kind: Literal["openai_es"] = "openai_es"
     overlaps: ClassVar[bool] = True
     takes_low_rank: ClassVar[bool] = True
+    computed = {"sigma": "first_sigma", "weight_decay": "decay"}
     population: Annotated[Count, Field(ge=2)] | None = Field(
         None,
         description="members per generation; must be even, since they are pairs; default 64 for up to 20,000 "
@@ -68,11 +69,6 @@ class OpenAIESOptions(Pairs):
         small = 0.0 if dimension <= SMALL_NETWORK else 0.005
         return small if self.weight_decay is None else self.weight_decay
 
-    def computed_defaults(self, dimension: int) -> dict[str, float]:
-        sigma = {} if self.sigma else {"sigma": self.first_sigma(dimension)}
-        decay = {"weight_decay": self.decay(dimension)} if self.weight_decay is None else {}
-        return super().computed_defaults(dimension) | sigma | decay | self.optimizer.computed_defaults(dimension)
-
 
 class OpenAIES(Solver[OpenAIESOptions, Gaussian]):
     """OpenAI-ES on the noise table (algorithm 2), with antithetic pairs and fitness shaping (section 2.1).
@@ -88,7 +84,7 @@ class OpenAIES(Solver[OpenAIESOptions, Gaussian]):
     def begin(self) -> None:
         self.optimizer = make_optimizer(self.options.optimizer, self.dimension)
         self.sigma = self.options.first_sigma(self.dimension)
-        self.learning_rate = self.options.optimizer.first_rate(self.dimension)
+        self.learning_rate = first_rate(self.options.optimizer, self.dimension)
         self.gradient_norm = self.update_ratio = float("nan")
 
     def propose(self) -> Gaussian:

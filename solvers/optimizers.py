@@ -28,12 +28,8 @@ class AdamOptions(Options):
     beta2: Annotated[Fraction, Field(lt=1)] = Field(0.999, description="decay of the mean of squared gradients")
     epsilon: Positive = Field(1e-8, description="added to the root of the mean squared gradient")
 
-    def first_rate(self, dimension: int) -> float:
-        """The learning rate that d parameters begin with."""
-        return self.learning_rate or (0.03 if dimension <= SMALL_NETWORK else 0.01)
-
     def computed_defaults(self, dimension: int) -> dict[str, float]:
-        return {} if self.learning_rate else {"optimizer.learning_rate": self.first_rate(dimension)}
+        return {} if self.learning_rate else {"optimizer.learning_rate": first_rate(self, dimension)}
 
 
 class SGDOptions(Options):
@@ -42,10 +38,6 @@ class SGDOptions(Options):
     kind: Literal["sgd"] = "sgd"
     learning_rate: Positive = Field(0.01, description="step size: parameters per unit of gradient")
     momentum: Annotated[Fraction, Field(lt=1)] = Field(0.9, description="decay of the velocity, per generation")
-
-    def first_rate(self, dimension: int) -> float:
-        """The learning rate that d parameters begin with."""
-        return self.learning_rate
 
 
 class ClipUpOptions(Options):
@@ -58,14 +50,15 @@ class ClipUpOptions(Options):
     momentum: Annotated[Fraction, Field(lt=1)] = Field(0.9, description="decay of the velocity, per generation")
     max_speed: Positive = Field(0.15, description="longest step of a generation, in units of the parameters")
 
-    def first_rate(self, dimension: int) -> float:
-        """The learning rate that d parameters begin with."""
-        return self.learning_rate
-
 
 OptimizerOptions = AdamOptions | SGDOptions | ClipUpOptions
 RateOptions = TypeVar("RateOptions", SGDOptions, ClipUpOptions)
 AnyOptimizer = Annotated[OptimizerOptions, Field(discriminator="kind")]  # the type of an `optimizer` key
+
+
+def first_rate(options: OptimizerOptions, dimension: int) -> float:
+    """The learning rate that d parameters begin with."""
+    return options.learning_rate or (0.03 if dimension <= SMALL_NETWORK else 0.01)
 
 
 class Optimizer(ABC):

@@ -35,6 +35,7 @@ class Population(Options):
 
     antithetic: ClassVar[bool] = False  # members come in pairs +z, -z
     overlaps: ClassVar[bool] = False  # a step is valid even if the mean has moved since its members were sampled
+    computed: ClassVar[dict[str, str]] = {}  # keys that may be left out, to the methods that then compute them from d
     takes_low_rank: ClassVar[bool] = False  # needs linear moments only, and no independence of the normals
 
     @property
@@ -56,7 +57,11 @@ class Population(Options):
         return 4 + int(3 * math.log(dimension))  # (eq. 48) of arXiv 1604.00772
 
     def computed_defaults(self, dimension: int) -> dict[str, float]:
-        return {} if self.population else {"population": self.members(dimension) - self.plays_mean}
+        found = {} if self.population else {"population": self.members(dimension) - self.plays_mean}
+        missing = [key for key in self.computed if getattr(self, key) is None]
+        found |= {key: getattr(self, self.computed[key])(dimension) for key in missing}
+        optimizer = getattr(self, "optimizer", None)
+        return found | (optimizer.computed_defaults(dimension) if isinstance(optimizer, Options) else {})
 
     def members(self, dimension: int) -> int:
         """Number of members of a population for d parameters."""

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from mpies.core.arrays import FloatArray
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, fold_pairs, norm
-from mpies.solvers.optimizers import AnyOptimizer, ClipUpOptions, make_optimizer
+from mpies.solvers.optimizers import AnyOptimizer, ClipUpOptions, first_rate, make_optimizer
 from mpies.solvers.options import Count, Fraction, NonNegative, Pairs, Positive, WholeNumber
 from mpies.solvers.shaping import shape
 
@@ -19,6 +19,7 @@ class PGPEOptions(Pairs):
 
     kind: Literal["pgpe"] = "pgpe"
     overlaps: ClassVar[bool] = True
+    computed = {"sigma": "first_sigma"}
     population: Annotated[Count, Field(ge=2)] = Field(
         200, description="members drawn at a time; must be even, since they are pairs"
     )
@@ -60,10 +61,6 @@ class PGPEOptions(Pairs):
             return 15 * self.optimizer.max_speed / math.sqrt(dimension)  # the paper's radius: 15 max_speed
         return 0.1
 
-    def computed_defaults(self, dimension: int) -> dict[str, float]:
-        sigma = {} if self.sigma else {"sigma": self.first_sigma(dimension)}
-        return super().computed_defaults(dimension) | sigma | self.optimizer.computed_defaults(dimension)
-
 
 class PGPE(Solver[PGPEOptions, Gaussian]):
     """PGPE on the noise table: x = mean + sigma z and mean - sigma z.  Below, eps = sigma z."""
@@ -80,7 +77,7 @@ class PGPE(Solver[PGPEOptions, Gaussian]):
         return Gaussian(self.mean, self.sigma)
 
     def predict_mean(self) -> FloatArray:
-        return self.mean + self.optimizer.expected_step(self.options.optimizer.first_rate(self.dimension))
+        return self.mean + self.optimizer.expected_step(first_rate(self.options.optimizer, self.dimension))
 
     def compute_weights(self, results: Results, proposal: Gaussian) -> Weights:
         fitness = shape(self.options.fitness, results.returns, results.sign_returns).astype(np.float64)
@@ -95,7 +92,7 @@ class PGPE(Solver[PGPEOptions, Gaussian]):
         # rate/n sum (r+ + r- - 2 mean r) (eps^2 - sigma^2) / sigma
         change = self.dtype(options.sigma_learning_rate) * proposal.scale * (moments[1] - self.dtype(square)) / count
         bound = self.dtype(options.sigma_max_change) * self.sigma
-        self.mean += self.optimizer.step(gradient, options.optimizer.first_rate(self.dimension))
+        self.mean += self.optimizer.step(gradient, first_rate(options.optimizer, self.dimension))
         self.sigma = self.sigma + np.clip(change, -bound, bound)
 
     def report(self) -> dict[str, float]:

@@ -27,6 +27,7 @@ class SNESOptions(Population):
 
     kind: Literal["snes"] = "snes"
     overlaps: ClassVar[bool] = True
+    computed = {"sigma_learning_rate": "eta"}
     population: Annotated[Count, Field(ge=2)] | None = Field(
         None, description="members per generation; default 4 + 3 ln(parameters)"
     )
@@ -36,10 +37,6 @@ class SNESOptions(Population):
     def eta(self, dimension: int) -> float:
         """The learning rate of d sigmas."""
         return self.sigma_learning_rate or (3 + math.log(dimension)) / (5 * math.sqrt(dimension))
-
-    def computed_defaults(self, dimension: int) -> dict[str, float]:
-        rate = {} if self.sigma_learning_rate else {"sigma_learning_rate": self.eta(dimension)}
-        return super().computed_defaults(dimension) | rate
 
 
 class SNES(Solver[SNESOptions, Gaussian]):

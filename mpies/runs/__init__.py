@@ -1,8 +1,6 @@
 """The run directory: what is written, and how it is read.
 
-The package is also the function mpies.runs(folder) of the Python API, since both have the same name: calling it lists
-runs.  So a module of another type stands here, whose call is passed on; imports of mpies.runs.reader and the like work
-as they do for any package.
+The package is also the function mpies.runs(folder) of the Python API, since both have the same name.
 """
 
 import sys

@@ -177,12 +177,9 @@ class Trainer:
             run.begin(learner.snapshot())
 
     def _ends_unevaluated(self, row: Row) -> bool:
-        """Whether the generation of this row is the run's last one, but was not evaluated.
+        """Whether the generation of this row of metrics.csv ends the run unevaluated: it is then played again.
 
-        That is so if too many of its members failed, or if the config now ends the run at an earlier generation than
-        before.  Such a generation is played again, and then evaluated.
-
-        row: of metrics.csv.
+        Too many of its members failed, or the config now ends the run earlier than before.
         """
         steps, seconds = parse_count(row.get("steps")), parse_number(row.get("seconds"), 0.0)
         clock = Clock(int(row["generation"] or 0), 0, steps, seconds)
