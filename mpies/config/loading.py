@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, create_model
 from mpies.config.kinds import kinds_of
 from mpies.config.mistakes import explain, quoted
 from mpies.config.recipes import find_config, is_environment_id
-from mpies.config.schema import BACKEND, FREE_KEYS, FREE_SECTIONS, Config, ConfigType, any_solver
+from mpies.config.schema import BACKEND, Config, ConfigType, any_solver, is_free
 from mpies.config.trust import find_code, find_refusal
 from mpies.core.errors import ConfigError, RunError, UserError
 from mpies.core.options import Options
@@ -201,9 +201,8 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def flatten_settings(values: Mapping[str, Any]) -> Values:
-    """Dotted keys of a resolved config to their values, besides FREE_KEYS and FREE_SECTIONS."""
-    held = {key: value for key, value in values.items() if key not in FREE_SECTIONS}
-    return {key: value for key, value in flatten(held) if key not in FREE_KEYS}
+    """Dotted keys of a resolved config to their values, without those that a resumed run may change."""
+    return {key: value for key, value in flatten(values) if not is_free(key)}
 
 
 def is_same(key: str, old: Any, new: Any) -> bool:
@@ -212,14 +211,10 @@ def is_same(key: str, old: Any, new: Any) -> bool:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """(key, old, new) of each key that two resolved configs differ in, besides FREE_KEYS and FREE_SECTIONS."""
-    one, two = flatten_settings(old), flatten_settings(new)
-    missing = "(absent)"
-    return [
-        (key, one.get(key, missing), two.get(key, missing))
-        for key in sorted(one.keys() | two.keys())
-        if not is_same(key, one.get(key, missing), two.get(key, missing))
-    ]
+    """(key, old, new) of each key that two resolved configs differ in, without those that a resumed run may change."""
+    one, two, absent = flatten_settings(old), flatten_settings(new), "(absent)"
+    both = [(key, one.get(key, absent), two.get(key, absent)) for key in sorted(one.keys() | two.keys())]
+    return [found for found in both if not is_same(*found)]
 
 
 def _find_model(values: Mapping[str, Any]) -> type[Config]:
