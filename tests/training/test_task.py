@@ -7,13 +7,14 @@ import gymnasium
 import numpy as np
 import pytest
 
+from mpies.config.environment import EnvironmentSection
 from mpies.config.loading import as_yaml, resolved, validate_config
 from mpies.core.errors import ConfigError
 from mpies.core.streams import REFERENCE, stream
 from mpies.envs import trial
 from mpies.envs.gymnasium_env import GymnasiumEnv
 from mpies.runs.formats.policy_file import PolicyFile
-from mpies.training.task import Task, draw_reference
+from mpies.training.task import Task, draw_reference, make_task_env
 from tests.support import CARTPOLE, assert_refused, invoke
 
 
@@ -170,6 +171,12 @@ def test_without_batch_normalization_there_are_no_reference_images_to_be_warned_
     monkeypatch.chdir(tmp_path)
     np.testing.assert_array_equal(again.first_policy()["parameters"], arrays["parameters"])
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(("rebuild", "served"), [("auto", 1000), ("always", 1), ("never", 1000)])
+def test_rebuild_decides_whether_each_episode_gets_a_new_environment(rebuild, served):
+    section = EnvironmentSection(id="CartPole-v1", backend="gymnasium", rebuild=rebuild)
+    assert make_task_env(section)._rebuild_every == served
 
 
 def test_too_small_a_noise_table_is_refused():
