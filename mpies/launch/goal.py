@@ -7,7 +7,6 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mpies.core.errors import FINISHED
 from mpies.core.text import counted
@@ -15,10 +14,8 @@ from mpies.launch.hosts import Host
 from mpies.runs.files import parse_checked
 from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.lock import LOCK_FILE
-from mpies.runs.pace import growth_pays, recent_pace
 
-if TYPE_CHECKING:  # pydantic takes long to import
-    from mpies.config.schema import StopSection
+PAYS = 3  # how many times as long as a start took to its first generation, its ranks train before a larger start
 
 
 class Goal(ABC):
@@ -48,9 +45,9 @@ class Goal(ABC):
         """How far the job is.  Ranks that ended unexpectedly are started again where this has grown."""
         return sum(map(newest_generation, self.runs))  # the runs may follow one another
 
-    def growth_pays(self, start: "Start", more: int) -> bool:
-        """Whether it pays to stop the ranks of a start, and to start again on `more` ranks."""
-        return False
+    def needs_more_ranks(self) -> bool:
+        """Whether more ranks than there are would have something to do."""
+        return True
 
     def refresh(self) -> None:
         """Take note of runs that are new: the sampler of a sweep may have proposed some."""
@@ -100,14 +97,10 @@ class Goal(ABC):
 
 
 class RunsFinished(Goal):
-    """Runs that follow one another, each until it has a finished.yaml.
+    """Runs that follow one another, each until it has a finished.yaml."""
 
-    stop: tells the stop section of the config; None where the job is never to grow.
-    """
-
-    def __init__(self, runs: Sequence[Path], stop: "Callable[[], StopSection] | None" = None) -> None:
+    def __init__(self, runs: Sequence[Path]) -> None:
         super().__init__(lambda: runs)
-        self._stop = stop
 
     def exit_code(self, start: "Start", hosts_answer: Callable[[], bool]) -> int | None:
         if self.is_reached_since(start):
@@ -116,14 +109,6 @@ class RunsFinished(Goal):
         # hosts are asked.  That is the last condition, because it takes seconds where a host does not answer.
         is_complete = start.code == FINISHED and self.is_finished_since({})
         return FINISHED if is_complete and hosts_answer() else None
-
-    def growth_pays(self, start: "Start", more: int) -> bool:
-        run, stop = self.newest()[1], self._stop() if self._stop else None
-        found = recent_pace(run, stop) if run and stop else None
-        if found is None or stop is None:
-            return False
-        generation, left, _ = found
-        return growth_pays(left, generation, start.ranks, more, start.start_up(generation), stop.grace)
 
 
 class Start:
@@ -169,9 +154,10 @@ class Start:
         self.first_row, _ = goal.newest()
         return True
 
-    def start_up(self, generation: float) -> float:
-        """Seconds before the first generation began.  generation: seconds of one."""
-        return max(0.0, self.first_row - self.began - generation)
+    @property
+    def has_paid(self) -> bool:
+        """Whether its ranks have trained so long that another start costs little beside it."""
+        return bool(self.first_row) and time.time() - self.first_row >= PAYS * (self.first_row - self.began)
 
     def size(self) -> str:
         """Its ranks and nodes in words."""

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from mpies.comm import is_launched, mpiexec
 from mpies.comm.mpiexec import JOB
@@ -31,9 +30,6 @@ from mpies.launch.ranks.rank_processes import RankProcesses, Write, write_lines
 from mpies.launch.ranks.watches import StartWatch
 from mpies.runs.files import default_out
 from mpies.training import logs
-
-if TYPE_CHECKING:  # like NumPy, it takes long to import, and the ranks read it anyway
-    from mpies.config.schema import Config
 
 LOCAL = Where()
 FRUITLESS = 2  # starts in a row, where several hosts are named, that may make no generation although hosts answer
@@ -285,13 +281,6 @@ class Supervisor:
                 return processes.end(REQUEUE if is_asked else FAILED)
 
 
-def _load(config: str, overrides: Sequence[str]) -> "Config":
-    """The config, which this process mostly does without."""
-    from mpies.config.loading import load_config
-
-    return load_config(config, overrides)
-
-
 def supervise_training(
     config: str,
     out: str | None,
@@ -312,10 +301,11 @@ def supervise_training(
     base = Path(out or default_out(config, overrides))
     runs = [Path(f"{base}-seed-{seed}") for seed in seeds] if seeds else [base]
     if resume == "never":  # all at once: when ranks are started again, a run that is there is taken to be theirs
+        from mpies.config.loading import load_config  # like NumPy, it takes long to import
         from mpies.runs.directory import check_directory
 
-        known = _load(config, overrides)
+        known = load_config(config, overrides)
         for run in runs:
             check_directory(run, known, resume)
-    goal = RunsFinished([absolute(run) for run in runs], lambda: _load(config, overrides).stop)
+    goal = RunsFinished([absolute(run) for run in runs])
     return Supervisor(["train", *flags, "--", config, *overrides], ranks, goal, where).run()

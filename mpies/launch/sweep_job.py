@@ -10,7 +10,6 @@ from mpies.launch.hosts import Where, count_slots
 from mpies.launch.ranks.rank import this_rank
 from mpies.launch.ranks.rank_processes import Write, write_lines
 from mpies.launch.supervisor import LOCAL, Supervisor
-from mpies.runs.pace import growth_pays, recent_pace
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.rank_groups import check_ranks_per_run
 from mpies.sweeps.table import print_ending
@@ -80,15 +79,5 @@ class SweepFinished(Goal):
     def measure(self) -> int:
         return self._folder.measure()
 
-    def growth_pays(self, start: Start, more: int) -> bool:
-        """Where trials are waiting for ranks: all are taken to need what is left of those that are being trained."""
-        folder = self._folder
-        running = [(folder.path / trial.name, folder.config(trial).stop) for trial in folder.find_trained_by(self.job)]
-        found = [one for one in (recent_pace(*run) for run in running) if one]
-        waiting = sum(1 for _ in folder.find_left())
-        if not (found and waiting):
-            return False
-        generation = max(seconds for seconds, _, _ in found)
-        work = sum(left * ranks for _, left, ranks in found) / len(found) * (len(running) + waiting)
-        start_up, grace = start.start_up(generation), running[0][1].grace
-        return growth_pays(work / start.ranks, generation, start.ranks, more, start_up, grace)
+    def needs_more_ranks(self) -> bool:
+        return any(True for _ in self._folder.find_left())

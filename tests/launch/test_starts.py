@@ -8,7 +8,6 @@ import threading
 import pytest
 
 from mpies.comm.processes import process_start
-from mpies.config.schema import StopSection
 from mpies.core.errors import FAILED, FINISHED, REQUEUE
 from mpies.launch import placement as placement_module
 from mpies.launch.goal import RunsFinished
@@ -43,8 +42,8 @@ def supervise(tmp_path, monkeypatch):
     """Make a Supervisor of a script on 2 ranks, whose goal is to finish the run `run`; the folder is current."""
     monkeypatch.chdir(tmp_path)
 
-    def supervise(script, hosts=None, runs=("run",), words=("train",), ranks=2, stop=None, **options):
-        goal = RunsFinished([tmp_path / run for run in runs], stop)
+    def supervise(script, hosts=None, runs=("run",), words=("train",), ranks=2, **options):
+        goal = RunsFinished([tmp_path / run for run in runs])
         return Supervisor([*words], ranks, goal, Where(hosts, **options), Script(script))
 
     return supervise
@@ -156,9 +155,7 @@ def test_a_job_grows_in_a_later_seed_however_far_the_one_before_it_came(supervis
     for n in `seq 100`; do sleep .1; done; exit 2
     """
     hosts = write_program(tmp_path / "hosts", f"echo localhost:1; test ! -e {tmp_path}/ready || echo {HERE}:1")
-    supervisor = supervise(
-        script, hostfile=hosts, runs=("a", "b"), ranks=None, stop=lambda: StopSection(generations=1000)
-    )
+    supervisor = supervise(script, hostfile=hosts, runs=("a", "b"), ranks=None)
     assert supervisor.run() == 0
     said = capfd.readouterr().err
     assert f"starting 2 ranks on 2 nodes by mpirun after the return of {HERE}" in said, said

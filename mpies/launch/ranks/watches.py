@@ -1,4 +1,4 @@
-"""What is watched while ranks run: hosts that make a larger start worth its cost, and ranks or mpirun that hang."""
+"""What is watched while ranks run: hosts that make a larger start possible, and ranks or mpirun that hang."""
 
 import contextlib
 import time
@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from mpies.core.errors import UserError
 from mpies.launch.goal import Goal, Start
-from mpies.launch.hosts import Host, count_ranks
+from mpies.launch.hosts import Host
 from mpies.launch.placement import Placement, has_all_ranks
 
 LOOK = 5.0  # seconds between two looks for hosts that have come back, and at runs that are finished
@@ -58,11 +58,11 @@ class StartWatch:
         self._since: dict[str, float] = {}  # what is wrong, and from when on
 
     def find_larger(self) -> list[Host]:
-        """The hosts of a larger start that is worth its cost; [] while there is none, or no generation on record."""
-        if self._larger and self._start.first_row:
+        """The hosts of a larger start that is worth its cost; [] while there is none."""
+        if self._larger and self._start.has_paid:
             with contextlib.suppress(UserError, OSError):
                 larger = self._larger.find_answer(LOOK)
-                if larger and self._goal.growth_pays(self._start, count_ranks(larger)):
+                if larger and self._goal.needs_more_ranks():
                     return larger
         return []
 
