@@ -41,7 +41,6 @@ def bench(config: str | None, out: str | None, repeats: int, generations: int, o
     "--generations", type=COUNT, help="Generations of a run, for its cost; default those of CONFIG, for numbers 1000."
 )
 @click.option("--price", type=NumberRange(0), help="Price of a core hour, in any currency; shows the cost.")
-@click.option("--plot", metavar="FILE", help="File for a picture of the efficiency against the ranks.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list on standard output.")
 @OVERRIDES
 @user_errors
@@ -51,7 +50,6 @@ def simulate(
     ranks: str | None,
     generations: int | None,
     price: float | None,
-    plot: str | None,
     as_json: bool,
     overrides: tuple[str, ...],
 ) -> None:
@@ -67,8 +65,6 @@ def simulate(
     known = read_constants(constants) if constants else Constants()
     workload = find_workload(task, overrides, known)
     pairs = model.predict_pairs(known.machine, workload, model.parse_ranks(ranks or "1..10000"))
-    if plot:
-        model.draw_plot(plot, workload, pairs)
     if as_json:
         click.echo(json.dumps([[asdict(prediction) for prediction in pair] for pair in pairs]))
     else:

@@ -128,7 +128,7 @@ def test_other_commands_write_where_they_were_started(tmp_path, write_own, write
         "evaluate run-seed-1 --episodes 3 --csv episodes.csv": "episodes.csv",
         "plot run-seed-1 run-seed-2 --trajectory --grid 3 --episodes 1": "run-seed-2/trajectory.png",
         "report run-seed-1 --video": "run-seed-1/report.html run-seed-1/video.mp4",
-        "simulate my.yaml --constants constants.yaml --ranks 1 --plot scaling.png": "scaling.png",
+        "simulate my.yaml --constants constants.yaml --ranks 1": "",
     }.items():
         outcome = run_mpies(0, *words.split())
         assert outcome.code == 0 and all((tmp_path / file).exists() for file in files.split()), (words, outcome)

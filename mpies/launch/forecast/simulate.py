@@ -8,13 +8,10 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from pathlib import Path
 
 from mpies.core.errors import ConfigError
-from mpies.core.paths import absolute
 from mpies.launch.forecast.constants import Machine, Workload
 from mpies.launch.forecast.schedule import completion_times
-from mpies.report.figures import FORMATS, WIDE, new_figure, paper_style, render, write_file
 from mpies.rollouts.batch import rollout_record
 from mpies.solvers.sampling.noise import LINE
 
@@ -172,21 +169,3 @@ def _time(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 1e-9:.3g} ns"
-
-
-@paper_style()
-def draw_plot(path: str | Path, workload: Workload, pairs: Sequence[tuple[Prediction, Prediction]]) -> None:
-    """Write a picture of efficiency against ranks.  pairs: as of `predict_pairs`.
-
-    Raises ConfigError without matplotlib, and RunError where the file cannot be written or is of an unknown kind.
-    """
-    kind = Path(path).suffix[1:]
-    if kind not in FORMATS:
-        raise ConfigError(f"--plot {path}: cannot be written; its name must end with one of {', '.join(FORMATS)}")
-    figure, axes = new_figure(WIDE, workload.name)
-    ranks = [pair[0].ranks for pair in pairs]
-    for place, label in enumerate(("without overlap", "with overlap")):
-        axes.plot(ranks, [pair[place].efficiency for pair in pairs], marker="o", label=label)
-    axes.set(xscale="log", ylim=(0, 1.05), xlabel="ranks", ylabel="share of time spent playing")
-    axes.legend()
-    write_file(absolute(path), render(figure, kind))
