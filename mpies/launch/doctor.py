@@ -20,7 +20,7 @@ from mpies.config.loading import load_config
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted
 from mpies.core.threads import VARIABLES
-from mpies.launch.forecast.cost import SMALL_RUN, NodeMemory, predict_cost
+from mpies.launch.forecast.cost import SMALL_RUN, NodeMemory, examine_run
 from mpies.launch.hosts import Host, expand_counts, expand_names, output_of, parse_hosts
 from mpies.launch.placement import ask_hosts, is_this_host
 from mpies.launch.ranks.launcher import list_pmi
@@ -103,7 +103,7 @@ def examine_config(config: str | None, overrides: Sequence[str], folder: str) ->
     """
     if not Path(folder).is_dir():
         raise ConfigError(f"--out {folder}: is not a folder; give an existing one, such as a shared volume")
-    needed = predict_cost(load_config(config, overrides, trains=False)).memory if config else SMALL_RUN
+    needed = examine_run(load_config(config, overrides, trains=False))[1] if config else SMALL_RUN
     yield from examine(needed, folder)
 
 

@@ -77,7 +77,8 @@ class SweepFinished(Goal):
         return self._folder.count_left() == 0  # trials may have ended before the start, or have no finished.yaml
 
     def measure(self) -> int:
-        return self._folder.measure()
+        self.refresh()
+        return self.length() + sum(map(self._folder.has_failed, self._folder.trials))
 
     def needs_more_ranks(self) -> bool:
         return any(True for _ in self._folder.find_left())

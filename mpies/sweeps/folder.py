@@ -279,12 +279,6 @@ class SweepFolder:
         self.refresh()
         return self.total - sum(self.state(trial) in ENDED for trial in self.trials)
 
-    def measure(self) -> int:
-        """A number that grows whenever a generation, or a failure, comes on record."""
-        self.refresh()
-        runs = (RunView(self.path / trial.name).stamp("metrics.csv") for trial in self.trials)
-        return sum(stamp[1] for stamp in runs if stamp) + sum(map(self.has_failed, self.trials))
-
     def give_back(self, trial: Trial, lock: Lock) -> None:
         """Release the lock of `take`, and remove the directory of a run that did not begin."""
         lock.release()

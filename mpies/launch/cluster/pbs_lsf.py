@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from mpies.core.text import unbroken
-from mpies.launch.cluster.submit import Echo, Job, check_warning, submit, write_job_file
+from mpies.launch.cluster.submit import Echo, Job, launch_script
 
 # Of each system: lines for it, of which those without a value are left out; its variables with the number of a job, the
 # folder in which it was submitted and the hosts of the ranks; and the command that reads a script.
@@ -74,8 +74,5 @@ def batch_script(job: Job, kind: str, programs: str) -> str:
 
 def launch_self_submitting_job(job: Job, kind: str, is_wanted: bool, echo: Echo) -> int:
     """Write a Job's batch script beside its run and, where that is wanted, submit it.  Returns the exit code."""
-    check_warning(job)
-    script = Path(f"{job.out}.{kind}")
-    write_job_file(script, batch_script(job, kind, str(Path(sys.executable).parent)))
-    echo(f"{script}: {job.summary()}; --time is {job.seconds / 3600:.1f} h, then it continues by itself")
-    return submit([SYSTEMS[kind][-1].split()], is_wanted, echo, script)
+    text = batch_script(job, kind, str(Path(sys.executable).parent))
+    return launch_script(job, Path(f"{job.out}.{kind}"), text, SYSTEMS[kind][-1].split(), is_wanted, echo)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mpies.core.errors import ConfigError
 from mpies.core.text import unbroken
-from mpies.launch.cluster.submit import HOME, Echo, Job, check_warning, submit, write_job_file
+from mpies.launch.cluster.submit import HOME, Echo, Job, launch_script
 
 
 def batch_script(job: Job, library: str, environment: str) -> str:
@@ -76,9 +76,5 @@ def _quoted(value: str) -> str:
 
 def launch_batch_job(job: Job, is_wanted: bool, echo: Echo) -> int:
     """Write a Job's batch script beside its run and, where that is wanted, submit it.  Returns the exit code."""
-    check_warning(job)
-    library = (HOME / "slurm/train.sh").read_text()
-    script = Path(f"{job.out}.sbatch")
-    write_job_file(script, batch_script(job, library, sys.prefix))
-    echo(f"{script}: {job.summary()}; --time is {job.seconds / 3600:.1f} h, then it continues by itself")
-    return submit([["sbatch", str(script)]], is_wanted, echo)
+    script, text = Path(f"{job.out}.sbatch"), batch_script(job, (HOME / "slurm/train.sh").read_text(), sys.prefix)
+    return launch_script(job, script, text, ["sbatch", str(script)], is_wanted, echo)

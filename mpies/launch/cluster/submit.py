@@ -15,7 +15,7 @@ from mpies.config.schema import Config, StopSection
 from mpies.core.errors import ConfigError
 from mpies.core.text import counted, unbroken
 from mpies.launch.forecast.constants import find_workload, read_constants
-from mpies.launch.forecast.cost import NodeMemory, SweepForecast, predict_cost
+from mpies.launch.forecast.cost import NodeMemory, SweepForecast, examine_run
 from mpies.launch.forecast.simulate import predict
 from mpies.runs.files import default_out, explain_refusal, write_atomically
 from mpies.sweeps.folder import SweepFolder
@@ -116,8 +116,7 @@ def plan_run(request: Request) -> Job:
     """The Job of a run.  Raises ConfigError."""
     path, overrides = request.config, request.overrides
     config = load_config(path, overrides)
-    memory = predict_cost(config).memory
-    longest = None
+    (_, memory), longest = examine_run(config), None
     if request.constants:
         known = read_constants(request.constants)
         workload = find_workload(str(path), overrides, known).at_longest()
@@ -188,13 +187,20 @@ def parse_time(text: str) -> int:
     return 86400 * days + (3600 * first + 60 * minutes + seconds if form[4] else 60 * first)
 
 
-def check_warning(job: Job) -> None:
-    """Raise ConfigError where the signal before the time limit would come at once: the job would go on for ever."""
+def launch_script(job: Job, script: Path, text: str, command: Sequence[str], is_wanted: bool, echo: Echo) -> int:
+    """Write a batch script and, where that is wanted, submit it.  Returns the exit code.
+
+    command: reads the script on standard input, unless it names it.
+    Raises ConfigError where the signal before the time limit would come at once: the job would go on for ever.
+    """
     if job.seconds <= job.warning + EARLY:
         raise ConfigError(
             f"the time limit is {job.seconds} s, but the job is told to stop up to {job.warning + EARLY} s before its "
             f"end (stop.grace and {GRACE + EARLY} s); give a longer --time, or lower stop.grace"
         )
+    write_job_file(script, text)
+    echo(f"{script}: {job.summary()}; --time is {job.seconds / 3600:.1f} h, then it continues by itself")
+    return submit([command], is_wanted, echo, None if str(script) in command else script)
 
 
 def write_job_file(path: Path, content: str | bytes) -> None:

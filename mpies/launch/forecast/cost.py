@@ -40,27 +40,12 @@ class NodeMemory:
 SMALL_RUN = NodeMemory(table=4 * NoiseSection().size, rank=PROCESS, root=0)
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a run needs.
-
-    memory: of a node.  parameters: d.  normals: random numbers that a member's direction is made of; 0 without a noise
-    table.  noise: bytes read from the noise table in a generation.
-    """
-
-    memory: NodeMemory
-    parameters: int
-    normals: int
-    noise: int
-
-
-def predict_cost(config: Config) -> Cost:
-    """The Cost of a run.  Builds the environment to learn its sizes, and tries a custom solver out."""
+def examine_run(config: Config) -> tuple[Task, NodeMemory]:
+    """The closed Task of a run, which tells its sizes, and what a node needs.  Tries a custom solver out."""
     with contextlib.closing(Task(config)) as task:
-        memory, rows = predict_memory(config, *measure_task(task)), config.solver.noise_rows(task.dimension)
+        memory = predict_memory(config, *measure_task(task))
         check_if_custom(make_solver(config, task.dimension, task.directions), task.behaviour_size)
-        length = task.directions.length if rows else 0
-        return Cost(memory, task.dimension, length, 4 * length * rows)
+        return task, memory
 
 
 def measure_task(task: Task) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from mpies.core.errors import FINISHED, ConfigError, RunLocked
 from mpies.core.paths import absolute
 from mpies.core.text import counted, escape
 from mpies.launch.forecast.constants import play_first_policy, read_constants
-from mpies.launch.forecast.cost import SweepForecast, measure_task, predict_cost, predict_memory
+from mpies.launch.forecast.cost import SweepForecast, examine_run, measure_task, predict_memory
 from mpies.launch.ranks.rank import this_rank
 from mpies.runs.directory import check_directory, find_backend, with_backend
 from mpies.runs.files import default_out
@@ -133,13 +133,13 @@ def describe_pace(config: Config, task: Task, ranks: int) -> str:
 
 def describe_needs(config: Config, ranks: int) -> str:
     """What a run needs, for people: the memory of a node with all `ranks` ranks."""
-    cost = predict_cost(config)
-    memory = cost.memory
-    by_size = config.solver.describe_defaults(cost.parameters)
+    task, memory = examine_run(config)
+    by_size, rows = config.solver.describe_defaults(task.dimension), config.solver.noise_rows(task.dimension)
+    normals = task.directions.length if rows else 0
     defaults = f"defaults of the solver  {by_size}\n" if by_size else ""
     return (
-        f"\nparameters              {cost.parameters:,}\n"
-        f"{defaults}noise of a generation   {_bytes(cost.noise)}, {cost.normals:,} normals a direction\n"
+        f"\nparameters              {task.dimension:,}\n"
+        f"{defaults}noise of a generation   {_bytes(4 * normals * rows)}, {normals:,} normals a direction\n"
         f"memory of a node        {describe_size(memory.total(ranks))} with {counted(ranks, 'rank')} "
         f"(table {describe_size(memory.table)}, each rank about {describe_size(memory.rank)})"
     )

@@ -5,7 +5,6 @@ import ctypes
 import itertools
 import os
 import re
-import select
 import shutil
 import signal
 import stat
@@ -71,9 +70,7 @@ class RankProcesses:
             libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
             signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 
-        if output is None and is_unread(1):
-            output = subprocess.DEVNULL
-        elif output is None and is_pipe(1):  # whose reader may leave, which would end mpirun
+        if output is None and is_pipe(1):  # whose reader may leave, which would end mpirun at the first line of a rank
             output = subprocess.PIPE
         self._process = subprocess.Popen(
             command,
@@ -158,13 +155,6 @@ def is_pipe(descriptor: int) -> bool:
         return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
     except OSError:
         return False
-
-
-def is_unread(descriptor: int) -> bool:
-    """Whether a descriptor is of a pipe that nobody reads any more.  mpirun would end at the first line of a rank."""
-    poll = select.poll()
-    poll.register(descriptor, 0)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 class Forwarder(threading.Thread):

@@ -3,9 +3,8 @@
 import numpy as np
 
 from mpies.config.loading import validate_config
-from mpies.launch.forecast.cost import PROCESS, NodeMemory, predict_cost
+from mpies.launch.forecast.cost import PROCESS, NodeMemory, examine_run
 from mpies.launch.forecast.dry_run import describe_needs
-from mpies.training.task import Task
 
 D = 50
 
@@ -16,11 +15,9 @@ def sphere(**sections):
 
 def test_memory_worked_out_by_hand():
     config = sphere(solver={"population": 20, "episodes": 3}, noise={"size": 1000})
-    cost = predict_cost(config)
-    assert (cost.parameters, cost.normals) == (D, D)
-    assert cost.noise == 4 * D * 10  # a row for each pair
-    assert cost.memory.table == 4000
-    assert cost.memory.rank == PROCESS + 4 * D * 4  # one candidate at a time
+    task, memory = examine_run(config)
+    assert task.dimension == D and memory.table == 4000
+    assert memory.rank == PROCESS + 4 * D * 4  # one candidate at a time
 
 
 def test_a_node_has_one_table_and_one_rank_0():
@@ -31,15 +28,15 @@ def test_a_node_has_one_table_and_one_rank_0():
 def test_a_rank_has_the_parameters_of_every_slot():
     values = {"environment": {"id": "CartPole-v1", "backend": "gymnasium"}, "policy": {"hidden": []}}
     config = validate_config({**values, "solver": {"population": 100}}, "test")
-    task, cost = Task(config), predict_cost(config)
+    task, memory = examine_run(config)
     assert task.dimension == 10
-    assert cost.memory.rank == PROCESS + 4 * 10 * (task.env.slots + 3)
+    assert memory.rank == PROCESS + 4 * 10 * (task.env.slots + 3)
 
 
 def test_whole_candidates_are_kept_in_shared_memory_in_place_of_noise():
-    cost = predict_cost(sphere(solver={"kind": "cma_es", "population": 12}, noise={"size": 10_000}))
-    assert cost.noise == cost.normals == 0
-    assert cost.memory.table == 4 * D * 12
+    config = sphere(solver={"kind": "cma_es", "population": 12}, noise={"size": 10_000})
+    assert examine_run(config)[1].table == 4 * D * 12
+    assert "noise of a generation   0 B, 0 normals" in describe_needs(config, 1)
 
 
 def test_the_cost_in_words():
