@@ -18,9 +18,7 @@ class Serial(Communicator):
     """The only rank of a job."""
 
     rank, size, node, nodes, node_rank, node_size, node_of = 0, 1, 0, 1, 0, 1, (0,)
-
-    def __init__(self) -> None:
-        self._abandon_requested = False
+    abandon_requested = False
 
     def broadcast(self, arrays: Sequence[Array] | None) -> list[Array]:
         assert arrays is not None
@@ -63,12 +61,8 @@ class Serial(Communicator):
     def first_error(self, message: str) -> str:
         return message
 
-    @property
-    def abandon_requested(self) -> bool:
-        return self._abandon_requested
-
     def request_abandon(self) -> None:
-        self._abandon_requested = True
+        self.abandon_requested = True
 
     def split(self, group: int) -> Serial:
         return Serial()

@@ -38,13 +38,19 @@ Findings = Iterator["Finding"]
 class Finding:
     """The result of a check.
 
-    level: ok; note if a run works but not at its best; BAD if it does not.  cure: what to do, '' if ok.
+    cure: what to do; '' if nothing is wrong.  otherwise: the level where something is: BAD if a run does not work, note
+    if it does, but not at its best.
     """
 
-    level: str
     subject: str
     text: str
     cure: str = ""
+    otherwise: str = "BAD"
+
+    @property
+    def level(self) -> str:
+        """ok, note or BAD."""
+        return self.otherwise if self.cure else "ok"
 
     def __str__(self) -> str:
         return f"{self.level:<4}  {self.subject:<14}  {self.text}" + (f"; {self.cure}" if self.cure else "")
@@ -114,7 +120,7 @@ def examine(needed: NodeMemory, folder: str) -> Findings:
     pinned, total = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     ranks = f", {counted(allocation.ranks, 'rank')} on this node" if allocation.ranks else ""
     where = f"{allocation.kind} on {socket.gethostname()}, {counted(len(allocation.hosts) or 1, 'host')}{ranks}"
-    yield Finding("ok", "place", where)
+    yield Finding("place", where)
     yield from check_mpi(allocation)
     yield from check_shared_memory(needed.table)
     yield from check_memory(needed.total(allocation.ranks or pinned), limit, allocation.memory, available_memory())
@@ -133,28 +139,26 @@ def check_mpi(allocation: Allocation) -> Findings:
     library = output_of([sys.executable, "-c", PRINT_VERSION])
     if not library:
         cure = 'pip install "mpies[mpi]", or load an MPI and: pip install --no-binary mpi4py mpi4py'
-        yield Finding("BAD", "MPI", "mpi4py finds no MPI library", cure)
+        yield Finding("MPI", "mpi4py finds no MPI library", cure)
         return
     name = library.strip().splitlines()[0].split(", package")[0].rstrip(",")
-    yield Finding("ok", "MPI", f"{name} behind mpi4py")
+    yield Finding("MPI", f"{name} behind mpi4py")
     program = mpiexec.find()
     if allocation.is_slurm:
         kinds = " and ".join(list_pmi()) or "no PMI"
-        yield Finding("ok", "starting ranks", f"srun has {kinds}, mpirun is {program}")
+        yield Finding("starting ranks", f"srun has {kinds}, mpirun is {program}")
         return
     if program is None:
-        yield Finding("BAD", "mpiexec", "none beside this Python or on the path", 'pip install "mpies[mpi]"')
+        yield Finding("mpiexec", "none beside this Python or on the path", 'pip install "mpies[mpi]"')
         return
     if is_launched():
-        yield Finding("ok", "mpiexec", "this process is one of its ranks")
+        yield Finding("mpiexec", "this process is one of its ranks")
         return
     trial = [program, "-n", "2", sys.executable, "-c", PRINT_RANK]
     printed = sorted((output_of(trial, mpiexec.environment()) or "").split("\n"))
-    if printed[-2:] == ["rank 0 of 2", "rank 1 of 2"]:
-        yield Finding("ok", "mpiexec", f"2 ranks of {program} find each other")
-    else:
-        cure = f'run this to see the error: {program} -n 2 {sys.executable} -c "{PRINT_RANK}"'
-        yield Finding("BAD", "mpiexec", f"2 ranks of {program} do not find each other", cure)
+    are_connected = printed[-2:] == ["rank 0 of 2", "rank 1 of 2"]
+    cure = "" if are_connected else f'run this to see the error: {program} -n 2 {sys.executable} -c "{PRINT_RANK}"'
+    yield Finding("mpiexec", f"2 ranks of {program} {'find' if are_connected else 'do not find'} each other", cure)
 
 
 def check_shared_memory(needed: int, folder: str | Path = "/dev/shm") -> Findings:
@@ -162,11 +166,11 @@ def check_shared_memory(needed: int, folder: str | Path = "/dev/shm") -> Finding
     try:
         free = shutil.disk_usage(folder).free
     except OSError:
-        yield Finding("note", "shared memory", f"there is no {folder}", "mount a tmpfs there")
+        yield Finding("shared memory", f"there is no {folder}", "mount a tmpfs there", "note")
         return
     text = f"{describe_size(free)} free in {folder}, the noise table needs {describe_size(needed)}"
     cure = "" if free > needed else "lower noise.size, or enlarge it: docker --shm-size, an emptyDir of medium Memory"
-    yield Finding("BAD" if cure else "ok", "shared memory", text, cure)
+    yield Finding("shared memory", text, cure)
 
 
 def check_memory(needed: int, limit: int | None, granted: int | None, available: int) -> Findings:
@@ -181,7 +185,7 @@ def check_memory(needed: int, limit: int | None, granted: int | None, available:
     )
     text, more = f"{describe_size(room)} {bound_by}, this node's ranks need about {describe_size(needed)}", 1.2 * needed
     cure = "" if room >= needed else f"ask for {describe_size(more)} (sbatch --mem, resources.limits), or fewer ranks"
-    yield Finding("BAD" if cure else "ok", "memory", text, cure)
+    yield Finding("memory", text, cure)
 
 
 def check_processors(ranks: int, pinned: int, total: int, quota: float | None) -> Findings:
@@ -193,23 +197,17 @@ def check_processors(ranks: int, pinned: int, total: int, quota: float | None) -
     usable = pinned if quota is None else min(pinned, quota)
     text = f"{usable:g} of {total} usable" + (f" (pinned to {pinned})" if pinned < total else "")
     text += f", time for {quota:g}" if quota is not None else ""
-    if ranks > usable:
-        cure = f"start {int(usable) or 1}, or set OMPI_MCA_mpi_yield_when_idle=1"
-        yield Finding("note", "processors", f"{text}; {ranks} ranks would take turns", cure)
-    else:
-        yield Finding("ok", "processors", text + (f" by {counted(ranks, 'rank')}" if ranks else ""))
+    text += f"; {ranks} ranks would take turns" if ranks > usable else f" by {counted(ranks, 'rank')}" if ranks else ""
+    cure = f"start {int(usable) or 1}, or set OMPI_MCA_mpi_yield_when_idle=1" if ranks > usable else ""
+    yield Finding("processors", text, cure, "note")
 
 
 def check_threads(environment: Mapping[str, str] = os.environ) -> Findings:
     """Whether linear algebra uses one thread per rank, as mpies sets it unless the environment does otherwise."""
     wanted = {name: environment[name] for name in VARIABLES if environment.get(name, "1") != "1"}
     listed = ", ".join(f"{name}={value}" for name, value in wanted.items())
-    if listed:
-        yield Finding(
-            "note", "threads", f"{listed}: every rank would start that many threads", "unset it, or set it to 1"
-        )
-    else:
-        yield Finding("ok", "threads", "one per rank for linear algebra")
+    text = f"{listed}: every rank would start that many threads" if listed else "one per rank for linear algebra"
+    yield Finding("threads", text, "unset it, or set it to 1" if listed else "", "note")
 
 
 def check_kernels(compiled: ModuleType | None = kernels.compiled) -> Findings:
@@ -217,9 +215,9 @@ def check_kernels(compiled: ModuleType | None = kernels.compiled) -> Findings:
     if compiled is None:
         text = "the inner loop is not compiled, so perceptrons are several times slower (the results are the same)"
         cure = "install a C compiler and Python's headers (Debian: gcc libc6-dev python3-dev), then mpies again"
-        yield Finding("note", "inner loop", text, cure)
+        yield Finding("inner loop", text, cure, "note")
     else:
-        yield Finding("ok", "inner loop", "compiled")
+        yield Finding("inner loop", "compiled")
 
 
 def check_hosts(allocation: Allocation) -> Findings:
@@ -230,9 +228,9 @@ def check_hosts(allocation: Allocation) -> Findings:
     problems = [answer.problem for answer in ask_hosts(others, way) if answer.problem]
     if problems:
         cure = "ask sinfo for their state" if allocation.is_slurm else "try ssh by hand: it must not ask anything"
-        yield Finding("BAD", "hosts", f"no ranks on {len(problems)} of {len(others)} others: {problems[0]}", cure)
+        yield Finding("hosts", f"no ranks on {len(problems)} of {len(others)} others: {problems[0]}", cure)
     else:
-        yield Finding("ok", "hosts", f"{len(others)} others answer through {way}" if others else "only this one")
+        yield Finding("hosts", f"{len(others)} others answer through {way}" if others else "only this one")
 
 
 def check_clock(folder: str | Path) -> Findings:
@@ -247,8 +245,8 @@ def check_clock(folder: str | Path) -> Findings:
         apart = max(before - probe.stat().st_mtime, probe.stat().st_mtime - time.time())
         probe.unlink()
     except OSError as error:
-        yield Finding("BAD", "disk", f"{folder} cannot be written ({error.strerror})", "give another folder as --out")
+        yield Finding("disk", f"{folder} cannot be written ({error.strerror})", "give another folder as --out")
         return
     cure = "run an NTP client (chrony) on all hosts" if apart > STALE / 2 else ""
     text = f"files here are dated within {max(apart, 0):.1f} s of this clock"
-    yield Finding("BAD" if cure else "ok", "clock", text, cure)
+    yield Finding("clock", text, cure)

@@ -116,11 +116,8 @@ class Sweep(SweepFile):
 
     def as_values(self) -> Values:
         """The sweep as the values of a sweep file."""
-        seeds = {} if self.seeds is None else {"seeds": self.seeds}
-        trials = {} if self.trials is None else {"trials": self.trials, "draw_seed": self.draw_seed}
-        halving = {"halving": self.halving.model_dump()} if self.halving else {}
-        sampler = {"sampler": self.sampler.model_dump()} if self.sampler else {}
-        return {"base": self.base, "vary": self.vary, **trials, **seeds, **halving, **sampler}
+        left_out = {"where"} if self.trials else {"where", "draw_seed"}
+        return {key: value for key, value in self.model_dump(exclude=left_out).items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,13 @@ import numpy as np
 
 from mpies.comm import Communicator
 from mpies.comm.together import do_together
-from mpies.config.loading import as_yaml, load_config, validate_config
+from mpies.config.loading import load_config, validate_config
 from mpies.config.schema import Config
 from mpies.launch.forecast.constants import (
     Collective,
     Constants,
     Machine,
     Workload,
-    check_constants_file,
     make_workload,
     write_constants,
 )
@@ -212,7 +211,9 @@ def run_bench(
     config = do_together(comm, lambda: load_config(path, overrides) if path else None)
     if config:
         do_together(comm, lambda: build_task(config, comm).close())  # refuses at once what cannot run
-    do_together(comm, lambda: check_constants_file(out) if out and comm.is_root else None)  # not after all measurements
+    do_together(
+        comm, lambda: write_constants(None, out) if out and comm.is_root else None
+    )  # not after all measurements
     machine = measure_machine(comm, repeats)
     workload = measure_task(comm, config, Path(path).stem, generations) if config and path else None
     measured: dict[str, Any] = {
@@ -224,6 +225,6 @@ def run_bench(
     }
     constants = Constants(machine=machine, task=workload, measured=measured)
     if comm.is_root:
-        print(as_yaml(constants.as_values()), end="", flush=True)
+        print(constants.as_text(), end="", flush=True)
     do_together(comm, lambda: write_constants(constants, out) if out and comm.is_root else None)
     return comm.finalize(0)

@@ -131,9 +131,9 @@ class Constants(Options):
     task: Workload | None = Field(None, description="the task, where bench was given a config")
     measured: dict[str, Any] = Field({}, description="when, where and on how many ranks, for display")
 
-    def as_values(self) -> dict[str, Any]:
-        """As the keys of a file."""
-        return self.model_dump(mode="json", exclude_none=True)
+    def as_text(self) -> str:
+        """The text of a file that `read_constants` reads."""
+        return as_yaml(self.model_dump(mode="json", exclude_none=True))
 
 
 def read_constants(path: str | Path) -> Constants:
@@ -256,14 +256,10 @@ def play_first_policy(
         count = min(4 * count, part)
 
 
-def write_constants(constants: Constants, out: str) -> None:
-    """Write a file that `read_constants` reads.  Raises ConfigError where it cannot be written."""
-    text = as_yaml(constants.as_values())
+def write_constants(constants: Constants | None, out: str) -> None:
+    """Write a file that `read_constants` reads; None only tries whether it could.  Raises ConfigError where not."""
     with writing(f"--out {out}"):
-        write_atomically(out, text.encode())
-
-
-def check_constants_file(out: str) -> None:
-    """Raise ConfigError where `write_constants` could not write this file.  Nothing is changed."""
-    with writing(f"--out {out}"):
-        check_writable(out)
+        if constants is None:
+            check_writable(out)
+        else:
+            write_atomically(out, constants.as_text().encode())

@@ -140,21 +140,15 @@ class SweepForecast:
         )
 
     def _sum_up_rungs(self, options: HalvingOptions) -> float:
-        """Core seconds of all rungs of halving."""
+        """Core seconds of all rungs of halving.  The best settings are taken to be like the mean of all."""
         folder = self._folder
         settings = {trial.label: trial for trial in folder.trials}
-        seeds, left, budget = len(folder.trials) / len(settings), len(settings), options.first
-
-        def all_until(budget: int) -> float:
-            return sum(self.run(folder.config(trial, budget)) for trial in settings.values())
-
-        whole, before, total = all_until(0), 0.0, 0.0
-        while True:
-            until = whole if left == 1 else all_until(budget)
-            total += seeds * left / len(settings) * (until - before)
-            if left == 1 or until == whole:
-                return total
-            before, left, budget = until, max(1, left // options.eta), budget * options.eta
+        left, budget, before, total = len(settings), options.first, 0.0, 0.0
+        while left:  # where the budget is a whole run, further rungs add nothing
+            until = sum(self.run(folder.config(trial, budget if left > 1 else 0)) for trial in settings.values())
+            total += left / len(settings) * (until - before)
+            before, left, budget = until, max(left // options.eta, int(left > 1)), budget * options.eta
+        return total * len(folder.trials) / len(settings)
 
     def _size(self, config: Config) -> tuple[int, int]:
         key = _task_key(config)
@@ -166,19 +160,16 @@ class SweepForecast:
     def _workload(self, config: Config) -> Workload:
         key = _task_key(config)
         if key not in self._workloads:
+            where, tried = self._folder.sweep.where, list(self._workloads.values())
             with contextlib.closing(Task(config)) as task:
-                found = self._find_workload(config, task)
+                if self._constants:
+                    found = fit_workload(config, where, self._constants, task)
+                elif len(tried) < TRIED:
+                    found = play_first_policy(config, task, where, 1, PATIENCE)[0]
+                else:
+                    found = tried[0].model_copy(update={"parameters": task.dimension})
             self._workloads[key] = found.at_longest() if self._is_longest else found
         return self._workloads[key].of_config(config)
-
-    def _find_workload(self, config: Config, task: Task) -> Workload:
-        where = self._folder.sweep.where
-        if self._constants:
-            return fit_workload(config, where, self._constants, task)
-        if len(self._workloads) >= TRIED:
-            like = next(iter(self._workloads.values()))
-            return like.model_copy(update={"parameters": task.dimension})
-        return play_first_policy(config, task, where, 1, PATIENCE)[0]
 
 
 def _task_key(config: Config) -> str:

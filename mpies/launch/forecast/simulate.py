@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import cycle
 
 from mpies.core.errors import ConfigError
+from mpies.core.text import align
 from mpies.launch.forecast.constants import Machine, Workload
 from mpies.launch.forecast.schedule import completion_times
 from mpies.rollouts.batch import rollout_record
@@ -140,28 +141,22 @@ def describe_predictions(
     price: of a core hour; None shows core hours.
     """
     longest = f", at most {workload.longest:g} s" if workload.longest else ""
-    unit = f"{'core hours' if price is None else 'cost'}/{generations}"
-    width, rate = max(14, len(unit)), 1 if price is None else price
-    whole = 24 + width
-    lines = [
-        f"{workload.name}: {workload.parameters:,} parameters, {workload.episodes:,} episodes of "
-        f"{workload.seconds:.3g} s a generation (CV {workload.variation:.2f}{longest})",
-        "",
-        f"{'':>7}  {'without overlap':^{whole}}  {'with the overlap in the last column':^{whole}}",
-        f"{'ranks':>7}" + 2 * f"  {'s/generation':>12} {'efficiency':>10} {unit:>{width}}" + "  overlap",
-    ]
-    for pair in pairs:
-        cells = [
-            f"  {prediction.seconds:>12.4g} {prediction.efficiency:>10.3f} "
-            f"{prediction.ranks * prediction.seconds * generations / 3600 * rate:>{width},.4g}"
-            for prediction in pair
-        ]
-        lines.append(f"{pair[0].ranks:>7,}" + "".join(cells) + f"  {pair[1].overlap:>7g}")
+    numbers = "s/generation", "efficiency", f"{'core hours' if price is None else 'cost'}/{generations}"
+
+    def format_cells(one: Prediction) -> tuple[str, str, str]:
+        total = one.ranks * one.seconds * generations / 3600 * (1 if price is None else price)
+        return f"{one.seconds:.4g}", f"{one.efficiency:.3f}", f"{total:,.4g}"
+
+    rows = [("ranks", *numbers, "with overlap", *numbers)]
+    for alone, best in pairs:
+        rows.append((f"{alone.ranks:,}", *format_cells(alone), f"{best.overlap:g}", *format_cells(best)))
     last = pairs[-1][0]
     phases = sorted(last.phases.items(), key=lambda phase: -phase[1])
-    lines.append("")
-    lines.append(f"A generation on {last.ranks:,} ranks: " + ", ".join(f"{name} {_time(s)}" for name, s in phases if s))
-    return "\n".join(lines)
+    return (
+        f"{workload.name}: {workload.parameters:,} parameters, {workload.episodes:,} episodes of "
+        f"{workload.seconds:.3g} s a generation (CV {workload.variation:.2f}{longest})\n\n{align(rows, left=0)}\n\n"
+        f"A generation on {last.ranks:,} ranks: " + ", ".join(f"{name} {_time(s)}" for name, s in phases if s)
+    )
 
 
 def _time(seconds: float) -> str:

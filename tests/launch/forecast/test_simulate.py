@@ -145,19 +145,19 @@ def test_the_table_has_core_hours_or_their_price():
     workload = parse_workload("1000,7200,1,0")
     pairs = model.predict_pairs(Machine(), workload, [1])
     tables = [model.describe_predictions(workload, pairs, 100, price) for price in (None, 0.5, 0)]
-    hours, cost, free = (table.splitlines()[4].split()[3] for table in tables)
+    hours, cost, free = (table.splitlines()[3].split()[3] for table in tables)
     assert (hours, cost, free) == ("200", "100", "0")
     assert "cost/100 " in tables[2]
     for generations in (1, 1000, 10**7):  # each column ends where its heading does
-        heading, row = model.describe_predictions(workload, pairs, generations, None).splitlines()[3:5]
-        ends = [heading.index(unit) + len(unit) for unit in ("ranks", f"core hours/{generations}", "overlap")]
+        heading, row = model.describe_predictions(workload, pairs, generations, None).splitlines()[2:4]
+        ends = [heading.index(unit) + len(unit) for unit in ("ranks", f"core hours/{generations}", "with overlap")]
         assert all(row[end - 1] != " " and row[end : end + 1] in (" ", "") for end in ends), (heading, row)
 
 
 def test_simulate_prints_a_table_or_json(run_mpies):
     command = ("simulate", "1000,200,0.1,0.5", "--ranks", "1,50")
     shown = run_mpies(0, *command)
-    assert shown.code == 0 and len(shown.stdout.splitlines()) == 8
+    assert shown.code == 0 and len(shown.stdout.splitlines()) == 7
     (one, _), (many, overlapping) = json.loads(run_mpies(0, *command, "--json").stdout)
     assert one["ranks"] == 1 and one["efficiency"] > 0.99
     assert many["efficiency"] < overlapping["efficiency"] <= 1
