@@ -178,13 +178,8 @@ class MPICommunicator(Communicator):
 
     @_survivable
     def gather(self, rows: Array) -> Array | None:
-        counts = self._world.gather(len(rows), ROOT)
-        if not self.is_root:
-            self._world.Gatherv(_bytes(rows), None, ROOT)
-            return None
-        everything = np.empty(sum(counts), rows.dtype)
-        self._world.Gatherv(_bytes(rows), [_bytes(everything), np.array(counts) * rows.dtype.itemsize], ROOT)
-        return everything
+        whole = self.gather_blocks(rows[None], np.cumsum([0, *self._world.allgather(len(rows))]))
+        return None if whole is None else whole[0]
 
     @_survivable
     def gather_blocks(self, block: Array, bounds: npt.NDArray[np.int64]) -> Array | None:
