@@ -212,12 +212,11 @@ def check_threads(environment: Mapping[str, str] = os.environ) -> Findings:
 
 def check_kernels(compiled: ModuleType | None = kernels.compiled) -> Findings:
     """Whether the inner loop of rollouts was compiled.  compiled: its module, or None."""
+    text, cure = "compiled", ""
     if compiled is None:
         text = "the inner loop is not compiled, so perceptrons are several times slower (the results are the same)"
         cure = "install a C compiler and Python's headers (Debian: gcc libc6-dev python3-dev), then mpies again"
-        yield Finding("inner loop", text, cure, "note")
-    else:
-        yield Finding("inner loop", "compiled")
+    yield Finding("inner loop", text, cure, "note")
 
 
 def check_hosts(allocation: Allocation) -> Findings:

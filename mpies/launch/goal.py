@@ -43,7 +43,11 @@ class Goal(ABC):
 
     def measure(self) -> int:
         """How far the job is.  Ranks that ended unexpectedly are started again where this has grown."""
-        return sum(map(newest_generation, self.runs))  # the runs may follow one another
+        return sum(map(_newest_generation, self.runs))  # the runs may follow one another
+
+    def newest_generation(self) -> int:
+        """The newest generation on record; 0 without one."""
+        return _newest_generation(self.newest()[1])
 
     def needs_more_ranks(self) -> bool:
         """Whether more ranks than there are would have something to do."""
@@ -88,12 +92,8 @@ class Goal(ABC):
 
     def newest(self) -> tuple[float, Path | None]:
         """When the newest generation came on record, as time.time(), and of which run; 0 and None before the first."""
-        newest: tuple[float, Path | None] = 0.0, None
-        for run in self.runs:
-            size, moment = _size_and_time(run / "metrics.csv")
-            if size and (newest[1] is None or moment > newest[0]):
-                newest = moment, run
-        return newest
+        found = ((run, *_size_and_time(run / "metrics.csv")) for run in self.runs)
+        return max(((moment, run) for run, size, moment in found if size), key=lambda one: one[0], default=(0.0, None))
 
 
 class RunsFinished(Goal):
@@ -174,7 +174,6 @@ def _size_and_time(path: Path) -> tuple[int, float]:
     return status.st_size, status.st_mtime
 
 
-def newest_generation(run: Path | None) -> int:
-    """The newest generation on record; 0 without one."""
+def _newest_generation(run: Path | None) -> int:
     rows: Sequence[dict[str, str]] = read_metrics(run) if run else []
     return int(rows[-1]["generation"]) if rows else 0

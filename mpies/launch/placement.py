@@ -99,7 +99,12 @@ class Placement:
         deadline = time.monotonic() + self._wait
         end_leftovers(self._job)
         while True:
-            listed, unlisted = self._list(is_first)
+            try:
+                listed, unlisted = self._source.hosts(), "no hosts are named"
+            except ConfigError as error:
+                if is_first:
+                    raise
+                listed, unlisted = [], str(error)  # a hostfile that cannot be read may be one that is being replaced
             self.count_listed = len(listed)
             answers = ask_hosts(listed, self._way, self._job)
             fit = [answer.host for answer in answers if not answer.problem]
@@ -120,18 +125,6 @@ class Placement:
             if fit and slots >= self._min_ranks and (not is_first or len(fit) == len(listed) or is_over):
                 return self.limit(fit)
             time.sleep(AGAIN)
-
-    def _list(self, is_first: bool) -> tuple[list[Host], str]:
-        """The hosts that there are now, and what to say where there are none.
-
-        Later than at the first start, a hostfile that cannot be read may be one that is being replaced.
-        """
-        try:
-            return self._source.hosts(), "no hosts are named"
-        except ConfigError as error:
-            if is_first:
-                raise
-            return [], str(error)
 
     def all_answer(self, hosts: Sequence[Host]) -> bool:
         """Whether ranks can run on all of these hosts now."""

@@ -22,7 +22,7 @@ from mpies.comm.mpiexec import JOB
 from mpies.core.errors import FAILED, FAILED_FOR_GOOD, FINISHED, REQUEUE, USER_ERROR, ConfigError
 from mpies.core.paths import absolute
 from mpies.core.text import counted
-from mpies.launch.goal import Goal, RunsFinished, Start, newest_generation
+from mpies.launch.goal import Goal, RunsFinished, Start
 from mpies.launch.hosts import Host, Where, count_ranks, find_source, names_of
 from mpies.launch.placement import Placement, TooFewHosts, missing_in
 from mpies.launch.ranks.launcher import Launcher, Mpirun, find_slurm_launcher
@@ -70,7 +70,9 @@ class Supervisor:
         self._where, self._way = where, "srun" if where.hosts == "slurm" else "ssh"
         self._launcher = launcher or (None if self._way == "srun" else Mpirun())  # None before its hosts are known
         self._placement = (
-            Placement(source, ranks, where.min_ranks, where.wait, self._way, goal.job, self._is_stopped, self._report)
+            Placement(
+                source, ranks, where.min_ranks, where.wait, self._way, goal.job, lambda: self._signals > 0, self._report
+            )
             if source
             else None
         )
@@ -103,9 +105,6 @@ class Supervisor:
         if self._signals == 2 and self._processes:
             self._processes.terminate()
 
-    def _is_stopped(self) -> bool:
-        return self._signals > 0
-
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.received.append(number)
         self.stop()
@@ -122,9 +121,6 @@ class Supervisor:
     def _report(self, severity: str, message: str) -> None:
         _, newest = self._goal.newest()
         logs.report_of_supervisor(severity, message, newest or next(iter(self._goal.runs), None))
-
-    def _newest_generation(self) -> int:
-        return newest_generation(self._goal.newest()[1])
 
     def _supervise(self) -> int:
         if not self._placement and self._ranks > CROWD * (here := len(os.sched_getaffinity(0))):
@@ -176,7 +172,7 @@ class Supervisor:
 
     def _find_next_start(self, start: Start, code: int) -> Start | int:
         """The start that goes on after one that ended with this code, or the exit code where none does."""
-        newest = self._newest_generation()
+        newest = self._goal.newest_generation()
         has_grown = self._goal.measure() > start.measured
         stopped_at = self._goal.newest()[0] if has_grown else start.stopped_at or start.began
         larger = self._wanted
@@ -246,11 +242,11 @@ class Supervisor:
             is_final = code in (USER_ERROR, FAILED_FOR_GOOD, REQUEUE)
             is_of_mpirun = not is_final and code not in (FINISHED, FAILED)  # and not of a rank
             has_ended_well = is_final or self._exit_code(start) is not None
-            processes.drain(self._goal.job, start.hosts is not None and (processes.is_killed or not has_ended_well))
-            has_begun = start.is_writing or not (processes.never_began or (start.hosts and is_of_mpirun))
+            processes.drain(self._goal.job, start.hosts is not None, has_ended_well)
+            has_begun = start.is_writing or not (processes.errors.never_began or (start.hosts and is_of_mpirun))
             if self._signals or has_begun:
                 break
-        if processes.never_began:
+        if processes.errors.never_began:
             folder = os.environ.get("TMPDIR", "/tmp")
             why = f"a full disk is a frequent reason: it writes to {folder} (TMPDIR)"
             self._report("ERROR", f"mpirun started no rank; {why}")
@@ -264,7 +260,7 @@ class Supervisor:
             if (code := processes.wait(POLL)) is not None:
                 return code
             if start.look() and start.cause:
-                seconds, newest = start.first_row - start.stopped_at, self._newest_generation()
+                seconds, newest = start.first_row - start.stopped_at, self._goal.newest_generation()
                 done = f"generation {newest} is done by {start.size()}"
                 self._report("INFO", f"{start.cause} cost {seconds:.1f} s: {done}")
             if not (is_asked or self._signals):

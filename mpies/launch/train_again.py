@@ -116,10 +116,8 @@ def _name_row(ranks: int) -> str:
 
 def compare_digests(first: Sequence[str], second: Sequence[str]) -> str:
     """In words, whether two runs of equal length have the same digests, or from which generation on they differ."""
-    for generation, (one, other) in enumerate(zip(first, second, strict=True), 1):
-        if one != other:
-            return f"differs from generation {generation} on"
-    return "same"
+    pairs = enumerate(zip(first, second, strict=True), 1)
+    return next((f"differs from generation {number} on" for number, (one, other) in pairs if one != other), "same")
 
 
 @dataclass(frozen=True)

@@ -312,10 +312,6 @@ class SweepFolder:
         return self.path / FAILURES / f"{trial.name}.txt"
 
 
-def _describe(value: Any) -> str:
-    return "none" if value is None else str(value)
-
-
 def _compare(old: Sweep, new: Sweep) -> list[tuple[str, Any, Any]]:
     """(key, old, new) of what tells two sweeps apart.
 
@@ -327,9 +323,10 @@ def _compare(old: Sweep, new: Sweep) -> list[tuple[str, Any, Any]]:
     if varied[0] != varied[1]:
         return [*found, ("what varies", varied[0], varied[1])]
     for key in ("draw_seed", "halving", "sampler"):
-        before, now = (getattr(sweep, key) for sweep in (old, new))
+        values = [getattr(sweep, key) for sweep in (old, new)]
+        before, now = ("none" if value is None else str(value) for value in values)
         if before != now:
-            found.append((key, _describe(before), _describe(now)))
+            found.append((key, before, now))
     if new.sampler:
         found += [(key, old.vary[key], new.vary[key]) for key in sorted(new.varied) if old.vary[key] != new.vary[key]]
     fixed = [{key: given for key, given in sweep.vary.items() if key not in sweep.varied} for sweep in (old, new)]

@@ -103,10 +103,7 @@ def _make_distribution(key: str, kind: str, values: Any) -> Distribution:
 
 
 def _read_end(kind: str, value: Any) -> Any:
-    """The lowest or the highest value as a config reads a number, also 1e-3, which PyYAML takes for a text.
-
-    Raises ValueError.
-    """
+    """A limit as a config reads a number, also 1e-3, which PyYAML takes for a text.  Raises ValueError."""
     number: TypeAdapter[Any] = TypeAdapter(Integer if kind == "integer" else Real)
     read = number.validate_python(value)
     return read if kind == "integer" or isinstance(value, str) else value

@@ -45,7 +45,6 @@ def train_sweep(comm: Communicator, request: SweepRequest, signals: Signals) -> 
     """Train the trials of a sweep that nobody has trained.  All ranks call this.
 
     Returns the exit code, and what reads the results.
-
     Raises CollectiveError on all ranks for a user's mistake that is found before the first trial.
     """
     folder = do_together(comm, lambda: open_sweep(request, comm))

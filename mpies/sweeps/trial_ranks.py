@@ -150,7 +150,6 @@ class RankGroup:
         """Write down why a trial has failed, unless the disk is to blame: then the trial is to be taken up again.
 
         What may pass, such as an error of the disk, is tried ATTEMPTS times before.
-
         is_unwritten: whether it was trained to its end, which could not be written.
         """
         reason, _, details = failure.partition("\n")

@@ -54,7 +54,7 @@ def collect_files(job: Job) -> JobFiles:
     """
     path, words = Path(job.config), [*job.options, *job.request.overrides]
     name = path.name
-    named = find_custom_files(job.configs)
+    parts = find_custom_files(job.configs)
     if sweep := job.sweep:
         text, name = as_yaml(sweep.as_values()), f"{path.stem}_sweep.yaml"
         words = [*job.options[job.options.index("--ranks-per-run") :]] if "--ranks-per-run" in job.options else []
@@ -68,7 +68,6 @@ def collect_files(job: Job) -> JobFiles:
         )
     if name in RESERVED:
         raise ConfigError(f"{job.config}: the job has a file of this name beside it; rename the config")
-    parts = {key: _split(value) for key, value in named.items()}
     contents = {name: text.encode()} | {file.name: file.read_bytes() for file, _ in parts.values()}
     if (size := sum(map(len, contents.values()))) > HELD:
         raise ConfigError(
@@ -85,14 +84,13 @@ def fit_mpijob(mpijob: dict[str, Any], job: Job, files: JobFiles, base: str | Pa
     Raises ConfigError where its pods have no volume for the config, or its workers none for shared memory.
     """
     spec, request = mpijob["spec"], job.request
-    replicas = spec["mpiReplicaSpecs"]
-    launcher, worker = (replicas[role]["template"]["spec"] for role in ("Launcher", "Worker"))
+    worker, launcher = pods_of(mpijob)
     shared_memory = _find_volume(base, worker, "worker", "shared-memory", "an emptyDir with medium: Memory")
     shared_memory["emptyDir"]["sizeLimit"] = _mebibytes(job.shared + SLACK)
     for role, pod in (("launcher", launcher), ("worker", worker)):
         _find_volume(base, pod, role, RECIPES, "this ConfigMap")["configMap"]["name"] = config_map_name(job)
     mpijob["metadata"]["name"] = job_name(job)
-    spec["slotsPerWorker"], replicas["Worker"]["replicas"] = request.ranks_per_node, request.nodes
+    spec["slotsPerWorker"], spec["mpiReplicaSpecs"]["Worker"]["replicas"] = request.ranks_per_node, request.nodes
     resources = {"cpu": str(request.ranks_per_node), "memory": _mebibytes(job.memory)}
     worker["containers"][0]["resources"] = {"requests": resources, "limits": dict(resources)}
     container = launcher["containers"][0]
@@ -104,11 +102,7 @@ def fit_mpijob(mpijob: dict[str, Any], job: Job, files: JobFiles, base: str | Pa
 
 
 def _find_volume(base: str | Path, pod: Mapping[str, Any], role: str, name: str, kind: str) -> Any:
-    """A volume of a pod, by its name or that of its ConfigMap.
-
-    base, role, kind: its folder, whose pod it is, and what the volume is, for the message.
-    Raises ConfigError where there is none.
-    """
+    """A volume of a pod, by its name or that of its ConfigMap.  Raises ConfigError where there is none."""
     for volume in pod.get("volumes", []):
         if name in (volume["name"], volume.get("configMap", {}).get("name")):
             return volume
@@ -137,10 +131,9 @@ def job_name(job: Job) -> str:
     return f"{plain[: NAME_LENGTH - len(ending) - 1].rstrip('-')}-{ending}"
 
 
-def images_of(mpijob: Mapping[str, Any]) -> list[str]:
-    """The images of mpies itself, in the first containers of the workers and of the launcher."""
-    replicas = mpijob["spec"]["mpiReplicaSpecs"]
-    return [replicas[role]["template"]["spec"]["containers"][0]["image"] for role in ("Worker", "Launcher")]
+def pods_of(mpijob: Mapping[str, Any]) -> list[Any]:
+    """What the workers are, and what the launcher is; their first containers are those of mpies itself."""
+    return [mpijob["spec"]["mpiReplicaSpecs"][role]["template"]["spec"] for role in ("Worker", "Launcher")]
 
 
 def replace_images(part: Any, known: Sequence[str], image: str) -> None:
@@ -151,8 +144,8 @@ def replace_images(part: Any, known: Sequence[str], image: str) -> None:
         replace_images(value, known, image)
 
 
-def find_custom_files(configs: Sequence[Config]) -> dict[str, str]:
-    """The settings of a run, or of a sweep's trials, that name a file of the user's: to file.py:name, or to its path.
+def find_custom_files(configs: Sequence[Config]) -> dict[str, tuple[Path, str]]:
+    """The settings of a run, or of a sweep's trials, that name a file of the user's: to it, and the rest of the value.
 
     Raises ConfigError where a file cannot be sent beside the others, or trials have different ones.
     """
@@ -161,8 +154,7 @@ def find_custom_files(configs: Sequence[Config]) -> dict[str, str]:
         if any(other.get(key) != named.get(key) for other in others):
             raise ConfigError(f"{key}: files that vary cannot be sent to the pods; launch a sweep for each of them")
     sources: dict[str, Path] = {}
-    for key, value in named.items():
-        file = _split(value)[0]
+    for key, (file, _) in named.items():
         if not _is_valid(file.name) or sources.setdefault(file.name, file.resolve()) != file.resolve():
             raise ConfigError(
                 f"{key}: {file} needs a name of its own in a ConfigMap: letters, digits, - . _; rename it"
@@ -170,26 +162,15 @@ def find_custom_files(configs: Sequence[Config]) -> dict[str, str]:
     return named
 
 
-def _list_custom_files(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The settings of one config that name a file of the user's.  Raises ConfigError."""
-    named = {key: str(settings.get(key, "")) for key in CUSTOM_KEYS}
-    named = {key: value for key, value in named.items() if _names_file(value)}
+def _list_custom_files(settings: Mapping[str, Any]) -> dict[str, tuple[Path, str]]:
+    """`find_custom_files` of one config."""
+    values = {key: str(settings.get(key, "")).rpartition(":") for key in CUSTOM_KEYS}
+    named = {key: (Path(file), f":{name}") for key, (file, _, name) in values.items() if file.endswith(".py")}
     if (first := settings.get("policy.init_from")) and Path(first).exists():  # another one is in the image
         if Path(first).is_dir():
             raise ConfigError(f"policy.init_from: {first} is a folder; name a file in it, such as {first}/best.h5")
-        named["policy.init_from"] = first
+        named["policy.init_from"] = Path(first), ""
     return named
-
-
-def _names_file(value: str) -> bool:
-    """Whether the value of one of CUSTOM_KEYS is file.py:name."""
-    return value.rpartition(":")[0].endswith(".py")
-
-
-def _split(value: str) -> tuple[Path, str]:
-    """The file that a value names, and the rest of the value."""
-    file, colon, name = value.rpartition(":")
-    return (Path(file), colon + name) if _names_file(value) else (Path(value), "")
 
 
 def _is_valid(name: str) -> bool:
@@ -239,7 +220,7 @@ def launch_mpijob(
     base_folder = Path(base) if base and Path(base).exists() else HOME / (base or "k8s/mpi-operator/base")
     parts, mpijob = read_base(base_folder)
     try:
-        known = images_of(mpijob)
+        known = [pod["containers"][0]["image"] for pod in pods_of(mpijob)]
         fit_mpijob(mpijob, job, files, base_folder)
     except (KeyError, IndexError) as error:
         raise ConfigError(f"{base_folder}: its MPIJob has no {error}, but k8s/mpi-operator/base has; add it") from None

@@ -149,18 +149,10 @@ def read_constants(path: str | Path) -> Constants:
 def parse_workload(text: str) -> Workload:
     """The Workload of "d,n,T,CV" or "d,n,T,CV,LONGEST".  Raises ConfigError."""
     try:
-        d, n, seconds, variation, *longest = [float(part) for part in text.split(",")]
-        if len(longest) > 1:
-            raise ValueError
-        workload = Workload(
-            name=text,
-            parameters=d,
-            rows=max(1, n // 2),
-            episodes=n,
-            seconds=seconds,
-            variation=variation,
-            longest=longest[0] if longest else None,
-        )
+        numbers = [float(part) for part in text.split(",")]
+        names = ["parameters", "episodes", "seconds", "variation", "longest"][: max(4, len(numbers))]
+        given = dict(zip(names, numbers, strict=True))
+        workload = Workload.model_validate({"name": text, "rows": max(1, given["episodes"] // 2), **given})
     except (ValueError, ValidationError):
         raise ConfigError(
             f"{text!r} is not a task: give the path of a config, or PARAMETERS,EPISODES,SECONDS,VARIATION[,LONGEST] "
@@ -229,21 +221,19 @@ def make_workload(config: Config, task: Task, name: str, step: float, lengths: n
     )
 
 
-def play_first_policy(
-    config: Config, task: Task, name: str, players: int, patience: float
-) -> tuple[Workload, int, float]:
+def play_first_policy(task: Task, players: int, patience: float) -> tuple[Workload, int, float]:
     """Play episodes of the first policy on this rank for a moment.
 
-    name: of the config, for people.  players: ranks that share a generation; no more than the part of one is played.
+    players: ranks that share a generation; no more than the part of one is played.
     patience: seconds that are about to be spent at most.
     Returns the Workload, and the number and the seconds of the last episodes that were played side by side.
     """
-    first = task.first_policy()
+    first, solver = task.first_policy(), task.config.solver
     normalization = None
     if task.observation_size:
         size = task.observation_size
         normalization = first.get("normalization", np.stack([np.zeros(size), np.ones(size)]).astype(np.float32))
-    part = math.ceil(config.solver.members(task.dimension) * config.solver.episodes / players)
+    part = math.ceil(solver.members(task.dimension) * solver.episodes / players)
     count = 1
     while True:  # more at a time are faster: as many as are played at once, unless that takes long
         batch = evaluation_batch(first["parameters"], task.evaluation_seeds(0, 0, count), normalization)
@@ -252,7 +242,7 @@ def play_first_policy(
         took = time.perf_counter() - began
         if count == part or took * min(4, part / count) > patience:
             steps = np.maximum(records["steps"], 1)  # an episode that fails has none
-            return make_workload(config, task, name, max(took, 1e-9) / float(steps.sum()), steps), count, took
+            return make_workload(task.config, task, "", max(took, 1e-9) / float(steps.sum()), steps), count, took
         count = min(4 * count, part)
 
 

@@ -15,8 +15,7 @@ from mpies.sweeps.trials import HalvingOptions
 from mpies.training.task import Task, training_needs
 from mpies.training.update import make_solver
 
-PATIENCE = 0.5  # seconds of play for each policy that is tried
-TRIED = 8  # different environments and policies that are played at most; others are taken to be like the first one
+PATIENCE = 0.2  # seconds of play for each environment and policy
 PROCESS = 130 * 2**20  # bytes: Python with NumPy, EnvPool and MPI, measured as the PSS of an idle rank
 
 
@@ -160,14 +159,11 @@ class SweepForecast:
     def _workload(self, config: Config) -> Workload:
         key = _task_key(config)
         if key not in self._workloads:
-            where, tried = self._folder.sweep.where, list(self._workloads.values())
             with contextlib.closing(Task(config)) as task:
                 if self._constants:
-                    found = fit_workload(config, where, self._constants, task)
-                elif len(tried) < TRIED:
-                    found = play_first_policy(config, task, where, 1, PATIENCE)[0]
+                    found = fit_workload(config, self._folder.sweep.where, self._constants, task)
                 else:
-                    found = tried[0].model_copy(update={"parameters": task.dimension})
+                    found = play_first_policy(task, 1, PATIENCE)[0]
             self._workloads[key] = found.at_longest() if self._is_longest else found
         return self._workloads[key].of_config(config)
 

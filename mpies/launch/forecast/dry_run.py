@@ -16,9 +16,10 @@ from mpies.config.recipes import find_config
 from mpies.config.schema import Config, StopSection
 from mpies.core.errors import FINISHED, ConfigError, RunLocked
 from mpies.core.paths import absolute
-from mpies.core.text import counted, escape
+from mpies.core.text import align, counted, escape
 from mpies.launch.forecast.constants import play_first_policy, read_constants
 from mpies.launch.forecast.cost import SweepForecast, examine_run, measure_task, predict_memory
+from mpies.launch.forecast.simulate import describe_time
 from mpies.launch.ranks.rank import this_rank
 from mpies.runs.directory import check_directory, find_backend, with_backend
 from mpies.runs.files import default_out
@@ -73,7 +74,7 @@ def describe_training(
             state = describe_run(folder, changed, resume, base)
             is_new |= state == "new"
             runs.append(("run", f"{folder}: {state}"))
-        pace = describe_pace(config, task, count) if is_new else ""
+        pace = describe_pace(task, count) if is_new else ""
     task_words = f"{config.environment.id}; policy {config.policy.kind}, solver {config.solver.kind}"
     lines = [
         ("config", f"{find_config(path)} {' '.join(overrides)}".rstrip()),
@@ -123,12 +124,12 @@ def describe_stop(stop: StopSection) -> str:
     return f"{target}after {stop.generations:,} generations{steps}{seconds}"
 
 
-def describe_pace(config: Config, task: Task, ranks: int) -> str:
+def describe_pace(task: Task, ranks: int) -> str:
     """How long the first generations of a new run take on so many ranks, as played here for a moment."""
     players = task.count_players(ranks)
-    workload, count, took = play_first_policy(config, task, "", players, PATIENCE)
-    generation = workload.seconds * math.ceil(workload.episodes / players)
-    return f"about {_time(generation)} at first: {counted(count, 'episode')} of the first policy took {_time(took)}"
+    workload, count, took = play_first_policy(task, players, PATIENCE)
+    generation = describe_time(workload.seconds * math.ceil(workload.episodes / players))
+    return f"about {generation} at first: {counted(count, 'episode')} of the first policy took {describe_time(took)}"
 
 
 def describe_needs(config: Config, ranks: int) -> str:
@@ -165,13 +166,14 @@ def describe_sweep(request: SweepRequest, constants: str | None, ranks: int, nod
     division = f"in {counted(-(-ranks // ranks_per_run), 'group')} of {ranks_per_run}"
     dropped = "; most of them until they are dropped" if folder.halving else ""
     measured = "as bench measured them" if known else "of the first policy, played here"
+    on_ranks = f"{describe_time(total / ranks)} on these ranks"
     return "\n".join(
         [
-            *(list_trials(folder, trials) if folder.trials else ["the sampler has proposed nothing yet"]),
+            list_trials(folder, trials) if folder.trials else "the sampler has proposed nothing yet",
             "",
             f"trials              {folder.total}, of which {left} are to be trained, in {folder.name}{dropped}",
             f"ranks               {ranks}, {division}",
-            f"core hours          {_hours(total)} or {_time(total / ranks)} on these ranks, with episodes {measured}",
+            f"core hours          {_hours(total)} or {on_ranks}, with episodes {measured}",
             f"memory of a node    {describe_size(memory.total(on_node))} with {counted(on_node, 'rank')}, "
             f"{describe_size(memory.table)} of it in shared memory",
             "",
@@ -180,25 +182,17 @@ def describe_sweep(request: SweepRequest, constants: str | None, ranks: int, nod
     )
 
 
-def list_trials(folder: SweepFolder, costs: Mapping[str, float]) -> list[str]:
+def list_trials(folder: SweepFolder, costs: Mapping[str, float]) -> str:
     """A line of each trial: name, state, core hours, and how its config differs."""
-    width = max(len("trial"), *(len(trial.name) for trial in folder.trials))
-    lines = [f"{'trial':{width}}  {'state':8}  {'core hours':>10}  settings"]
+    rows = [("trial", "state", "core hours", "settings")]
     for trial in folder.trials:
-        cells = f"{trial.name:{width}}  {folder.state(trial):8}  {_hours(costs[trial.label]):>10}"
-        lines.append(f"{cells}  {' '.join(trial.overrides)}")
-    return lines
+        rows.append((trial.name, folder.state(trial), _hours(costs[trial.label]), " ".join(trial.overrides)))
+    return align(rows)
 
 
 def _hours(seconds: float) -> str:
     hours = seconds / 3600
     return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}" if hours >= 0.01 else f"{hours:.4f}"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 600:
-        return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5 * 3600 else f"{seconds / 3600:.1f} h"
 
 
 def _bytes(count: float) -> str:

@@ -155,12 +155,14 @@ def describe_predictions(
     return (
         f"{workload.name}: {workload.parameters:,} parameters, {workload.episodes:,} episodes of "
         f"{workload.seconds:.3g} s a generation (CV {workload.variation:.2f}{longest})\n\n{align(rows, left=0)}\n\n"
-        f"A generation on {last.ranks:,} ranks: " + ", ".join(f"{name} {_time(s)}" for name, s in phases if s)
+        f"A generation on {last.ranks:,} ranks: " + ", ".join(f"{name} {describe_time(s)}" for name, s in phases if s)
     )
 
 
-def _time(seconds: float) -> str:
-    for unit, size in (("s", 1), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
+def describe_time(seconds: float) -> str:
+    """Seconds for people, such as 1.5 ms or 12 min."""
+    if seconds >= 600:
+        return f"{seconds / 60:.0f} min" if seconds < 5 * 3600 else f"{seconds / 3600:,.1f} h"
+    units = ("s", 1.0), ("ms", 1e-3), ("us", 1e-6)
+    unit, size = next((one for one in units if seconds >= one[1]), ("ns", 1e-9))
+    return f"{seconds / size:.3g} {unit}"

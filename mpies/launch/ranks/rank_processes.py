@@ -50,6 +50,7 @@ class RankProcesses:
 
     variables: its environment.  output: where the ranks' standard output goes, as for subprocess.Popen; None for that
     of this process.  write: called with the lines that they print on standard error.
+    errors: hands these on, and tells whether mpirun has reported that it could not start.
     """
 
     def __init__(
@@ -85,26 +86,16 @@ class RankProcesses:
         )
         assert self._process.stderr
         self.pid, self.send_signal = self._process.pid, self._process.send_signal
-        self._errors = Forwarder(self._process.stderr, write)
-        self._errors.start()
+        self.errors = Forwarder(self._process.stderr, write)
+        self.errors.start()
         self._copier = threading.Thread(target=_copy, args=(self._process.stdout,), daemon=True)
         self._copier.start()
 
-    @property
-    def is_killed(self) -> bool:
-        """Whether a signal has ended mpirun."""
-        return (self._process.returncode or 0) < 0
-
-    @property
-    def never_began(self) -> bool:
-        """Whether mpirun has reported that it could not start."""
-        return self._errors.never_began
-
     def wait(self, seconds: float) -> int | None:
         """The exit code, -N where signal N has ended mpirun; None where it has not ended after so many seconds."""
-        self._errors.join(seconds)  # its pipe closes when all have ended, and tells so at once
+        self.errors.join(seconds)  # its pipe closes when all have ended, and tells so at once
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._process.wait(0 if self._errors.is_alive() else seconds)
+            return self._process.wait(0 if self.errors.is_alive() else seconds)
         return None
 
     def terminate(self) -> None:
@@ -128,16 +119,16 @@ class RankProcesses:
         with contextlib.suppress(OSError):  # there may be no folder for temporary files that can be written
             shutil.rmtree(Path(tempfile.gettempdir(), f"ompi.{self.pid}"), ignore_errors=True)
 
-    def drain(self, job: str, may_have_lost: bool) -> None:
-        """Wait until all that was printed is forwarded.  job: of the ranks.  may_have_lost: whether a host may be lost.
+    def drain(self, job: str, has_hosts: bool, has_ended_well: bool) -> None:
+        """Wait until all that was printed is forwarded.  job: of the ranks.  has_hosts: whether they were on several.
 
         mpirun leaves its ssh to a lost host behind, which holds the pipe open until it notices that itself.
         """
-        if may_have_lost:
-            self._errors.join(DRAIN)
-            if self._errors.is_alive():
+        if has_hosts and (self._process.returncode < 0 or not has_ended_well):  # killed, or a host may be lost
+            self.errors.join(DRAIN)
+            if self.errors.is_alive():
                 kill_with_variable(JOB, job)
-        self._errors.join(PATIENCE)
+        self.errors.join(PATIENCE)
         self._copier.join(PATIENCE)
 
 
