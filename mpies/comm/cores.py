@@ -75,6 +75,7 @@ def hold_core(comm: Communicator, wanted: bool = True) -> Iterator[str]:
     hold = _Hold([places[(first + step) % len(places)] for step in range(len(places))], mask)
     _inherited[os.getpid()] = mask
     try:
+        hold.take()
         hold.start()
         yield f"core {min(hold.place)}" if hold.place else ""
     finally:
@@ -90,13 +91,22 @@ class _Hold(threading.Thread):
 
     def __init__(self, places: Sequence[Place], mask: Set[int]) -> None:
         super().__init__(daemon=True, name="core")
-        self._mask, self._over = mask, threading.Event()
-        found = ((place, _lock(place)) for place in places)
-        nowhere: tuple[Place, list[socket.socket]] = frozenset(), []
-        self.place, self._locks = next((one for one in found if one[1]), nowhere)
-        if self.place:
-            with contextlib.suppress(OSError):  # threads that this one makes follow it; others stay where they are
-                os.sched_setaffinity(0, self.place)
+        self.place: Place = frozenset()
+        self._places, self._mask = places, mask
+        self._locks: list[socket.socket] = []
+        self._over = threading.Event()
+
+    def take(self) -> None:
+        """Move to a place that is free, if there is one."""
+        for place in self._places:
+            if locks := _lock(place):
+                self.place, self._locks = place, locks
+                if threading.current_thread() is self:
+                    _move(place)  # simulators have made threads by now
+                else:  # threads that this one makes follow it; others of a notebook stay where they are
+                    with contextlib.suppress(OSError):
+                        os.sched_setaffinity(0, place)
+                return
 
     def let_go(self) -> None:
         """Give the place up."""
@@ -112,16 +122,19 @@ class _Hold(threading.Thread):
         self.let_go()
 
     def run(self) -> None:
-        """Let the place go when it is shared while another one is idle."""
+        """Let the place go when it is shared while another one is idle; until then, take one that becomes free."""
         waited, idle, since = _waited(), _idle(), time.monotonic()
-        while self.place and not self._over.wait(CHECK):
+        while not self._over.wait(CHECK):
+            if not self.place:
+                self.take()
             before, waited, idle_before, idle, began = waited, _waited(), idle, _idle(), since
             since = time.monotonic()
             seconds = since - began
             others = self._mask - self.place
             is_idle = any(idle.get(cpu, 0.0) - idle_before.get(cpu, 0.0) > IDLE * seconds for cpu in others)
-            if waited - before > WAITED * seconds and is_idle:
+            if self.place and waited - before > WAITED * seconds and is_idle:
                 self.let_go()
+                return
 
 
 @contextlib.contextmanager
