@@ -1,7 +1,8 @@
 """Environments: adapters that turn them into batches of seeded episodes.  They know nothing of MPI or solvers."""
 
 import functools
-from collections.abc import Mapping
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ from mpies.core.errors import EnvironmentProblem
 from mpies.core.user_files import search_start_folder
 from mpies.envs.base import VectorEnv
 from mpies.envs.functions import FUNCTIONS, FunctionEnv, negated
+from mpies.envs.mujoco_env import MujocoTask
+from mpies.envs.spaces import pick_parts
 from mpies.envs.tasks import change_task
 
-BACKENDS = ("auto", "envpool", "gymnasium", "gym")
+BACKENDS = ("auto", "mujoco", "envpool", "gymnasium", "gym")
 
 # Whether an episode depends on earlier ones played in the same object, as `mpies probe` measured it
 # (docs/environments.md).  Other environments are probed when a rank starts.  Variants of pybullet's environments that
@@ -46,8 +49,10 @@ def choose_backend(environment_id: str, kwargs: Mapping[str, Any], had_envpool: 
 
     if custom_env.is_custom(environment_id) or environment_id.partition(":")[0] in BACKENDS:
         return "auto"
-    from mpies.envs import envpool_env
+    from mpies.envs import envpool_env, mujoco_tasks
 
+    if had_envpool is None and environment_id in mujoco_tasks.TASKS and importlib.util.find_spec("mujoco"):
+        return "mujoco"
     if not kwargs and had_envpool is not False and envpool_env.offers(environment_id):
         return "envpool"
     from mpies.envs import gym_env, gymnasium_registry
@@ -78,17 +83,20 @@ def make_env(
     rebuild_every: int | None = None,
     frame_skip: int | None = None,
     instances: int | None = None,
+    observations: Sequence[str] = (),
     **kwargs: Any,
 ) -> VectorEnv:
     """The VectorEnv of an environment id.
 
     environment_id: of EnvPool or gymnasium, one that pybullet registers with gym, or the user's own
     path/to/file.py:name or module:callable.  `envpool:ID`, `gymnasium:ID` and `gym:ID` name the backend.
-    backend: auto takes EnvPool if it is installed and has the id and there are no kwargs, else gymnasium, else gym.
+    backend: auto takes MuJoCo in batches for gymnasium's robots if it is installed, then EnvPool if it is installed and
+    has the id and there are no kwargs, else gymnasium, else gym.
     max_steps: time limit, in steps; None for the environment's own.
     rebuild, rebuild_every, timeout: as of GymnasiumEnv; EnvPool has no use for them.
     frame_skip: Atari frames for each step; None for the environment's own.
     instances: how many objects of it may exist at a time, as of GymnasiumEnv; not for EnvPool.
+    observations: names of the parts of a Dict that are observed; () for all.
     kwargs: for the environment's constructor.
     Raises EnvironmentProblem if there is no such environment or it cannot be used.
     """
@@ -113,14 +121,20 @@ def make_env(
                 f"environment.instances limits Python objects, but EnvPool runs {environment_id}; "
                 "use backend: gymnasium, or leave instances out"
             )
-        return EnvPoolEnv(environment_id, max_steps, **kwargs)
-    from mpies.envs import gym_env, gymnasium_registry
+        return EnvPoolEnv(environment_id, max_steps, observations, **kwargs)
+    from mpies.envs import gym_env, gymnasium_registry, mujoco_tasks
     from mpies.envs.gymnasium_env import GymnasiumEnv
 
+    factory: Any = custom_env.find(environment_id) if is_custom else None
+    if backend == "mujoco" and (factory := mujoco_tasks.TASKS.get(environment_id)) is None:
+        known = ", ".join(mujoco_tasks.TASKS)
+        raise EnvironmentProblem(f"backend mujoco plays {known}, but not {environment_id}; use backend: auto")
+    if (make_batches := getattr(factory, "make_vector_env", None)) is not None:
+        env = custom_env.make_vector_env(environment_id, make_batches, max_steps, **kwargs)
+        if observations:
+            pick_parts(environment_id, env.interface.observation_space, observations)
+        return env
     if is_custom:
-        factory = custom_env.find(environment_id)
-        if (make_batches := getattr(factory, "make_vector_env", None)) is not None:
-            return custom_env.make_vector_env(environment_id, make_batches, max_steps, **kwargs)
         folder = custom_env.folder_of(environment_id)
         backend, make = "your own", functools.partial(custom_env.make, environment_id, factory, folder)
     elif backend == "gym":
@@ -130,12 +144,23 @@ def make_env(
             search_start_folder()
         backend, make = "gymnasium", functools.partial(gymnasium_registry.make, environment_id)
     build = functools.partial(make, max_steps, **kwargs)
+    if observations:
+        build = functools.partial(_build_with_parts, environment_id, build, observations)
     is_known = environment_id in CARRY_HISTORY | NO_HISTORY
     if rebuild is None and is_known:
         rebuild = environment_id in CARRY_HISTORY
     if environment_id in ONE_AT_A_TIME:
         instances = 1
     return GymnasiumEnv(environment_id, build, rebuild, rebuild_every, timeout, backend, instances, is_known)
+
+
+def _build_with_parts(environment_id: str, build: Callable[[], Any], names: Sequence[str]) -> Any:
+    """Build an environment of which only these parts are observed."""
+    from gymnasium.wrappers import FilterObservation
+
+    environment = build()
+    pick_parts(environment_id, environment.observation_space, names)
+    return FilterObservation(environment, names)
 
 
 def make_function_env(name: str, dimension: int, offset: npt.NDArray[np.float64]) -> FunctionEnv:
@@ -155,6 +180,7 @@ __all__ = [
     "FUNCTIONS",
     "EnvironmentProblem",
     "FunctionEnv",
+    "MujocoTask",
     "VectorEnv",
     "change_task",
     "choose_backend",

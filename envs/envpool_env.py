@@ -24,7 +24,7 @@ from mpies.core.text import message_of
 from mpies.envs.base import SEED_BITS, Calls, EpisodeBatch, VectorEnv
 from mpies.envs.build_errors import suggest_ids
 from mpies.envs.envpool_reuse import PoolStore, SeededPool
-from mpies.envs.spaces import interface_of, named_parts
+from mpies.envs.spaces import interface_of, named_parts, pick_parts
 
 if TYPE_CHECKING:
     import gymnasium
@@ -98,8 +98,10 @@ def is_atari(environment_id: str) -> bool:
 class EnvPoolEnv(VectorEnv):
     """Episodes of an environment in EnvPool's registry.
 
-    max_steps: time limit, None for the environment's own.  kwargs: for EnvPool's constructor.  With obs_type="ram", as
-    in ale-py, the observation of an Atari game is its memory (128,) in place of images.
+    max_steps: time limit, None for the environment's own.
+    observations: names of the parts of a Dict that are observed; () for all.
+    kwargs: for EnvPool's constructor.  With obs_type="ram", as in ale-py, the observation of an Atari game is its
+    memory (128,) in place of images.
     Raises EnvironmentProblem if EnvPool is not installed, does not know the id or cannot build the environment, and
     if no policy can serve its spaces.
     """
@@ -107,7 +109,9 @@ class EnvPoolEnv(VectorEnv):
     backend = "envpool"
     slots, smallest, largest, low_water = 64, 8, 256, 16
 
-    def __init__(self, environment_id: str, max_steps: int | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, environment_id: str, max_steps: int | None = None, observations: Sequence[str] = (), **kwargs: Any
+    ) -> None:
         envpool = _import_envpool()
         if envpool is None:
             raise EnvironmentProblem(
@@ -124,7 +128,7 @@ class EnvPoolEnv(VectorEnv):
         family = envpool.registration.registry.specs[environment_id][0]
         is_ram = family == "envpool.atari" and kwargs.get("obs_type") == "ram"
         kwargs = {name: value for name, value in kwargs.items() if not (is_ram and name == "obs_type")}
-        self._observed = "info:ram" if is_ram else "obs"
+        self._observed = [f"obs:{name}" for name in observations] or ["info:ram" if is_ram else "obs"]
         self._arguments: dict[str, Any] = dict(task_id=environment_id, env_type="gymnasium", num_threads=1, **kwargs)
         if max_steps is not None:
             self._arguments["max_episode_steps"] = max_steps
@@ -137,6 +141,7 @@ class EnvPoolEnv(VectorEnv):
             )
         with warnings.catch_warnings(action="ignore"):  # gymnasium warns of bounds that lose precision
             space = _memory() if is_ram else pool.observation_space
+            space = pick_parts(environment_id, space, observations) if observations else space
             self.interface = interface_of(environment_id, space, pool.action_space)
         self._counts = dict(_find_counts(pool.observation_space, "obs"))
         has_model = family == "envpool.mujoco.gym"
@@ -234,7 +239,7 @@ class _EnvPoolBatch(EpisodeBatch):
     size: o, of an observation.  behaviour: names of entries of the info.
     counts: of the parts of an observation that EnvPool returns as single numbers, which become one-hot vectors here.
     max_steps: as of VectorEnv; many environments of EnvPool disregard the limit that they are given.
-    observed: the entry of a state that is the observation, or begins the names of its parts.
+    observed: entries of a state that are the observation, or begin the names of its parts.
     Raises EnvironmentProblem if the info lacks one of them.
     """
 
@@ -247,7 +252,7 @@ class _EnvPoolBatch(EpisodeBatch):
         behaviour: Sequence[str],
         counts: Mapping[str, int],
         max_steps: int | None,
-        observed: str = "obs",
+        observed: Sequence[str],
     ) -> None:
         self._seeded, self._store, pool = seeded, store, seeded.pool
         self._pool = pool
@@ -257,8 +262,9 @@ class _EnvPoolBatch(EpisodeBatch):
         # A state is a list of arrays; these are the positions in it.  `done` is true of truncated episodes too.
         names: list[str] = pool._state_keys
         self._env_id, self._reward, self._done = (names.index(name) for name in ("info:env_id", "reward", "done"))
-        parts = [(at, name) for at, name in enumerate(names) if name == observed or name.startswith(f"{observed}:")]
-        self._parts = [(at, counts.get(name.replace(".", ":"))) for at, name in parts]  # EnvPool uses both
+        uniform = [f"{name.replace('.', ':')}:" for name in names]  # EnvPool uses both
+        parts = [at for at, name in enumerate(uniform) if name.startswith(tuple(f"{one}:" for one in observed))]
+        self._parts = [(at, counts.get(uniform[at][:-1])) for at in parts]
         info = [name.removeprefix("info:") for name in names if name.startswith("info:")]
         for name in behaviour:
             if name not in info:
@@ -267,10 +273,10 @@ class _EnvPoolBatch(EpisodeBatch):
         self.observations = np.empty((len(numbers), size), np.float32)
         for state in seeded.begin(numbers):
             self.observations[state[self._env_id]] = self._read_observations(state)
-        first = state[parts[0][0]]
+        first = state[parts[0]]
         can_be_copied = first.dtype == np.uint8 or (first.ndim == 2 and first.dtype.kind == "f")
         if [count for _, count in self._parts] == [None] and can_be_copied and not behaviour:
-            at = parts[0][0], self._reward, self._done, self._env_id
+            at = parts[0], self._reward, self._done, self._env_id
             self.calls = Calls(pool._send, pool._recv, at, self._action_type)
 
     def _read_observations(self, state: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:

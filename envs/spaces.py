@@ -13,7 +13,7 @@ array([0. , 0. , 1. , 0.5, 1. ], dtype=float32)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,22 @@ def with_plain_spaces(interface: Interface, hidden: int) -> Interface:
     seen = spaces.Box(0, 255, shape, np.uint8) if interface.shape else spaces.Box(-np.inf, np.inf, shape, np.float32)
     done = spaces.Discrete(action.count) if isinstance(action, Discrete) else spaces.Box(action.low, action.high)
     return replace(interface, observation_space=seen, action_space=done)
+
+
+def pick_parts(environment_id: str, space: Space, names: Sequence[str]) -> Space:
+    """The parts with these names of observations that are a Dict.  environment_id: for messages.
+
+    Raises EnvironmentProblem where there are no such parts.
+    """
+    from gymnasium import spaces
+
+    parts = space.spaces if isinstance(space, spaces.Dict) else {}
+    for name in names:
+        if name not in parts:
+            found = f"has no part {name!r}, only {', '.join(map(repr, parts))}"
+            found = found if parts else f"is a {type(space).__name__}, not a Dict"
+            raise EnvironmentProblem(f"environment.observations: the observation of {environment_id} {found}")
+    return spaces.Dict({name: parts[name] for name in names})
 
 
 def _refused(space: Space, name: str) -> Iterator[tuple[str, str]]:

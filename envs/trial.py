@@ -194,6 +194,11 @@ def ignores_seed(env: VectorEnv, steps: int = 50) -> bool:
     return trace(env, SEED, steps) != trace(env, SEED, steps)
 
 
+def seeds_do_nothing(env: VectorEnv, steps: int) -> bool:
+    """Whether episodes with different seeds and the same actions are the same for so many steps."""
+    return len({trace(env, seed, steps, action_seed=SEED) for seed in (SEED, SEED + 1)}) == 1
+
+
 def memory_growth(env: VectorEnv, episodes: int, steps: int) -> int:
     """Bytes by which this process grows while it plays `episodes` episodes of at most `steps` steps.
 

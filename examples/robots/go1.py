@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from mujoco_batch import MujocoTask
 
 import mpies
 from mpies.core.errors import EnvironmentProblem
+from mpies.envs import MujocoTask
 
 SCENE = "mujoco/playground/assets/mujoco_playground/_src/locomotion/go1/xmls/scene_mjx_feetonly_flat_terrain.xml"
 HOME = np.array(4 * [0.0, 0.9, -1.8]) + np.array([0.1, 0, 0, -0.1, 0, 0] * 2)  # joint angles of the keyframe

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from mujoco_batch import MujocoTask
 
 import mpies
+from mpies.envs import MujocoTask
 
 HOME = np.tile([0.0, 0.7, -1.4], 4)  # angles of roll, hip and knee of each leg when it stands
 

@@ -33,10 +33,10 @@ class EnvironmentSection(Options):
         description="a gymnasium id such as LunarLander-v3, one of pybullet's such as AntBulletEnv-v0, function:NAME "
         "for a test function, or your own: path/to/file.py:name or module:callable"
     )
-    backend: Literal["auto", "envpool", "gymnasium", "gym"] = Field(
+    backend: Literal["auto", "mujoco", "envpool", "gymnasium", "gym"] = Field(
         "auto",
-        description="auto chooses EnvPool if it has the id and no kwargs are given, else gymnasium, else gym; a run "
-        "keeps what it began with",
+        description="auto chooses mujoco for the robots of gymnasium, else EnvPool if it has the id and no kwargs are "
+        "given, else gymnasium, else gym, of what is installed; a run keeps what it began with",
     )
     kwargs: Arguments = Field({}, description="keyword arguments of the environment's constructor")
     rebuild: Literal["auto", "always", "never"] = Field(
@@ -72,6 +72,9 @@ class EnvironmentSection(Options):
     )
     action_repeat: Count = Field(
         1, description="steps of the environment for which an action is repeated; their rewards are summed"
+    )
+    observations: list[Text] = Field(
+        [], description="parts of an observation that is a Dict, such as [state], that the policy sees; [] shows all"
     )
     hide: list[WholeNumber] = Field(
         [], description="indices of the numbers of an observation that are hidden from the policy"

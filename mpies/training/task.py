@@ -21,7 +21,7 @@ from mpies.envs import change_task, make_env, make_function_env
 from mpies.envs.base import SEED_BITS, VectorEnv, draw_actions
 from mpies.envs.custom_env import is_custom
 from mpies.envs.functions import FunctionEnv
-from mpies.envs.trial import never_ends
+from mpies.envs.trial import never_ends, seeds_do_nothing
 from mpies.policies import make_policy
 from mpies.policies.base import Architecture
 from mpies.policies.convolutional import ConvolutionalOptions
@@ -48,6 +48,7 @@ REFERENCE_EPISODES = 8  # that the reference batch of images is taken from at a 
 REFERENCE_STEPS = 800  # of each of them at most
 REFERENCE_INTERVAL = 8  # steps between two of its images
 
+LOOK = 50  # steps after which episodes with different seeds should differ
 LONG = 1000  # steps without an end after which a user is told so
 
 ROLLOUT = 150  # bytes that a rank keeps of a rollout: its seed, its result, and what all ranks send of theirs
@@ -70,6 +71,7 @@ def make_task_env(section: EnvironmentSection, rebuild: bool | None = None, node
         section.rebuild_every,
         section.frame_skip,
         instances,
+        section.observations,
         **section.kwargs,
     )
     env.clock = stopwatch.now
@@ -252,6 +254,7 @@ class Task:
         found = [self.find_shared_noise(), self.find_unseeded_numbers()]
         if isinstance(self.env, VectorEnv):
             found.append(find_endless_episodes(self.config.environment, self.env))
+            found.append(self.find_equal_episodes(self.env))
         return [warning for warning in found if warning]
 
     def find_unseeded_numbers(self) -> str:
@@ -262,6 +265,15 @@ class Task:
         return (
             f"{name}: two episodes with the same seed differ, so the same command leads to other results each time; "
             f"draw all random numbers from the seed that reset gets (mpies probe {shlex.quote(name)} checks it)"
+        )
+
+    def find_equal_episodes(self, env: VectorEnv) -> str:
+        """A warning if episodes do not depend on their seeds; '' otherwise."""
+        if not seeds_do_nothing(env, LOOK):
+            return ""
+        return (
+            f"{self.config.environment.id}: different seeds give the same episode, for {LOOK} steps at least, so a "
+            "policy is tried in one situation only"
         )
 
     def find_shared_noise(self) -> str:

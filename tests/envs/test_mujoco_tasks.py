@@ -1,23 +1,17 @@
 """gymnasium's MuJoCo tasks in batches against gymnasium's own classes."""
 
-import sys
-
 import gymnasium
 import numpy as np
 import pytest
 
 from mpies.envs import EnvironmentProblem, make_env
-from mpies.envs.custom_env import find
-from tests.support import HOME
+from mpies.envs.mujoco_tasks import TASKS
 
 pytest.importorskip("mujoco", reason="mujoco is not installed")
 
-FILE = HOME / "examples/robots/gymnasium_tasks.py"
-TASKS = vars(sys.modules[find(f"{FILE}:Hopper").__module__])["TASKS"]
-
 
 def make(name, **kwargs):
-    return make_env(f"{FILE}:{name.partition('-')[0]}", **kwargs)
+    return make_env(name, "mujoco", **kwargs)
 
 
 STEPS = 1000

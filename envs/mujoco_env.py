@@ -1,6 +1,6 @@
 """MuJoCo in batches: simulations of one model side by side, and a task that is the same for all of them.
 
-Copy this file beside your own task, which is a class of MujocoTask, and name that in a config (docs/robots.md).
+A robot of one's own is a class of MujocoTask (docs/robots.md); gymnasium's are in mpies.envs.mujoco_tasks.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,6 @@ from mpies.envs.base import EpisodeBatch, VectorEnv
 from mpies.envs.build_errors import explain_build_errors, missing_package
 from mpies.envs.spaces import interface_of
 from mpies.envs.trial import EARLIER_SEEDS, SEED, trace
-
-if TYPE_CHECKING:
-    pass
 
 Array = npt.NDArray[Any]
 
@@ -69,15 +66,18 @@ class Simulations:
     _batch: _MujocoBatch
     _rows: Sequence[int]
     _data: list[Any]
+    _read: dict[str, Array]  # fields of MjData, until they change
 
     def __init__(self, batch: _MujocoBatch, rows: Sequence[int]) -> None:
         self.__dict__.update(model=batch.env.model, dt=batch.env.dt)
-        self.__dict__.update(_batch=batch, _rows=rows, _data=[batch.data[row] for row in rows])
+        self.__dict__.update(_batch=batch, _rows=rows, _data=[batch.data[row] for row in rows], _read={})
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getattr__(self, name: str) -> Array:
+        if name in self._read:
+            return self._read[name]
         own = self._batch.own
         if name in own:
             rows: Array = own[name][self._rows]
@@ -86,10 +86,12 @@ class Simulations:
             raise AttributeError(f"MjData has no field {name!r}, and no array of that name was set in this episode")
         values = np.array([getattr(data, name) for data in self._data])
         values.flags.writeable = False
+        self._read[name] = values
         return values
 
     def __setattr__(self, name: str, values: Any) -> None:
         if hasattr(type(self._data[0]), name):
+            self._read.clear()
             values = np.asarray(values)
             for data, value in zip(self._data, np.broadcast_to(values, (len(self), *values.shape[1:])), strict=True):
                 field = getattr(data, name)
@@ -291,7 +293,7 @@ class _MujocoBatch(EpisodeBatch):
         self.observations = np.zeros((len(seeds), env.size))
         rows = range(len(seeds))
         random = Streams([np.random.Generator(np.random.PCG64(np.random.SeedSequence(int(seed)))) for seed in seeds])
-        sim = Simulations(self, rows)
+        self._sim = sim = Simulations(self, rows)
         _warnings.clear()
         try:
             env.task.randomize(sim, random)
@@ -300,6 +302,7 @@ class _MujocoBatch(EpisodeBatch):
                 mujoco.mj_resetData(env.model, data)
                 if env.key >= 0:
                     mujoco.mj_resetDataKeyframe(env.model, data, env.key)
+            sim._read.clear()
             env.task.reset(sim, random)
             self._each(rows, lambda row: mujoco.mj_forward(env.model, self.data[row]))
             observations = np.asarray(env.task.observe(sim))
@@ -355,6 +358,7 @@ class _MujocoBatch(EpisodeBatch):
                 _warnings.clear()
         if self.varied:
             self._leave()
+        self._sim._read.clear()
 
     def send(self, places: npt.NDArray[np.int32], actions: Array) -> None:
         self._sent = places.tolist(), actions.astype(np.float64)
@@ -362,7 +366,9 @@ class _MujocoBatch(EpisodeBatch):
     def receive(self) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
         env, (rows, actions) = self.env, self._sent
         self._steps[rows] += 1
-        sim, count = Simulations(self, rows), len(rows)
+        if rows != self._sim._rows:
+            self._sim = Simulations(self, rows)
+        sim, count = self._sim, len(rows)
         observations, rewards, over = np.zeros((count, env.size)), np.full(count, np.nan), np.ones(count, bool)
         try:
             env.task.before_step(sim)

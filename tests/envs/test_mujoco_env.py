@@ -8,16 +8,15 @@ import pytest
 import yaml
 
 import mpies
-from mpies.envs import EnvironmentProblem, make_env
+from mpies.envs import EnvironmentProblem, MujocoTask, make_env
 from mpies.envs.custom_env import find
+from mpies.envs.mujoco_env import MujocoEnv
 from mpies.runs.formats.metrics import read_digests
 from tests.support import HOME
 
 pytest.importorskip("mujoco", reason="mujoco is not installed")
 
 ROBOTS = HOME / "examples" / "robots"
-MujocoTask = find(f"{ROBOTS}/mujoco_batch.py:MujocoTask")
-MujocoEnv = find(f"{ROBOTS}/mujoco_batch.py:MujocoEnv")
 
 CART = """
 <mujoco><option timestep="0.01"/>

@@ -2,8 +2,6 @@
 
 Observations, rewards, ends, infos, keyword arguments and the distribution of first states are those of
 gymnasium.envs.mujoco; for a seed, an episode begins in the same state.  The models are files of gymnasium's.
-
-    mpies train hopper "environment.id=examples/robots/gymnasium_tasks.py:Hopper"
 """
 
 from __future__ import annotations
@@ -13,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from mujoco_batch import Array, MujocoTask, Simulations, Streams
+
+from mpies.envs.mujoco_env import Array, MujocoTask, Simulations, Streams
 
 Outcome = tuple[Array, Array, dict[str, Array]]
 
