@@ -144,7 +144,8 @@ WRONG = [
     ),
     (
         "environment: {id: CartPole-v1, backend: gyn}",
-        "environment.backend must be one of auto, envpool, gymnasium, gym, but is the text 'gyn'; did you mean gym?",
+        "environment.backend must be one of auto, mujoco, envpool, gymnasium, gym, but is the text 'gyn'; did you mean "
+        "gym?",
     ),
     (
         "environment: {id: CartPole-v1, adaptive: {start: 5, ratio: 1}}",

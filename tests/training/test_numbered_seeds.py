@@ -8,7 +8,7 @@ from tests.training.test_task import make_task
 
 pytest.importorskip("envpool", reason="EnvPool is not installed")
 
-SWIMMER = {"id": "Swimmer-v5", "seeds": "generation"}
+SWIMMER = {"id": "Swimmer-v5", "backend": "envpool", "seeds": "generation"}
 
 
 def numbers_of(task, generation, batch=0):
@@ -41,5 +41,5 @@ def test_episodes_of_a_member_have_different_seeds_and_pairs_have_no_numbers():
     task = make_task(environment=SWIMMER, solver={"population": 6, "episodes": 2})
     seeds, numbers = numbers_of(task, 3)
     assert len(np.unique(seeds)) == 2 and len(set(numbers.tolist())) == 1
-    pairs = make_task(environment={"id": "Swimmer-v5"}, solver={"population": 6, "episodes": 2})
+    pairs = make_task(environment={"id": "Swimmer-v5", "backend": "envpool"}, solver={"population": 6, "episodes": 2})
     assert (pairs.training_seeds(3, 0) >> SEED_BITS == 0).all()
