@@ -102,7 +102,10 @@ class Go1(MujocoTask):
 
 
 def measure(policy, episodes=100, seconds=20, seed=10_000):
-    """What a policy reaches in held-out episodes: falls, and the mean errors of speed (m/s) and turn (rad/s)."""
+    """What a policy reaches in held-out episodes: falls, and the mean errors of speed (m/s) and turn (rad/s).
+
+    policy: a function from observations (n, o) to actions (n, 12).
+    """
     env = Go1.make_vector_env("go1", None, seconds=seconds)
     env.measure_behaviour(["error", "error_of_turn", "fallen"])
     falls, errors = 0, []
@@ -117,10 +120,15 @@ def measure(policy, episodes=100, seconds=20, seed=10_000):
             falls += int(now[:, 2].sum())
             errors.append(now[:, :2])
             places, observations = places[~over], observations[~over]
-    speed, turn = np.concatenate(errors).mean(axis=0)
+    return falls, *np.concatenate(errors).mean(axis=0).tolist()
+
+
+def main(policy, episodes=100, seconds=20):
+    """Print what a policy reaches."""
+    falls, speed, turn = measure(policy, episodes, seconds)
     print(f"{episodes - falls} of {episodes} episodes of {seconds} s without a fall; ", end="")
     print(f"mean error of speed {speed:.3f} m/s, of the turn {turn:.3f} rad/s")
 
 
 if __name__ == "__main__":
-    measure(mpies.load(sys.argv[1]).best)
+    main(mpies.load(sys.argv[1]).best)

@@ -21,7 +21,7 @@ from mpies.report.compare.curves import Curves, read_curves
 from mpies.report.compare.run_groups import RunGroup, group_runs, order_of, read_settings, settle_backends
 from mpies.report.compare.statistics import describe_group
 from mpies.report.figures import WIDE, draw_return, render, write_file
-from mpies.report.video import VIDEOS
+from mpies.report.video import VIDEOS, read_poster
 from mpies.runs.formats import hdf5
 from mpies.runs.formats.metrics import format_return
 from mpies.runs.reader import RunView, find_runs
@@ -251,7 +251,10 @@ def _show_video(curves: Curves, video: Path | None) -> str:
         return f"<p>It is in <code>{html.escape(video.name)}</code>, which is too large for this page.</p>"
     source = f"data:{VIDEOS[video.suffix]};base64,{base64.b64encode(content).decode()}"
     is_picture = VIDEOS[video.suffix].startswith("image/")
-    moving = f'<img src="{source}" alt="an episode">' if is_picture else f'<video src="{source}" controls loop></video>'
+    moving = f'<img src="{source}" alt="an episode">'
+    if not is_picture:
+        poster = f"data:image/jpeg;base64,{base64.b64encode(read_poster(video)).decode()}"
+        moving = f'<video src="{source}" poster="{poster}" controls loop></video>'
     return f"{moving}<p>{html.escape(video.name)}: an episode.</p>"
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import math
 import os
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from mpies.runs.files import check_writable, writing
 VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
 # Of what is recorded, frames a second at most: viewers slow faster GIFs down, and drawing takes most of the time.
 MAX_FRAMES = {".mp4": 60, ".gif": 25}
+POSTER = 30  # frames into a video, or its last one
 SUFFIXES = tuple(MAX_FRAMES)
 RENDERING = "its constructor must accept render_mode, and with render_mode rgb_array render must return an image"
 
@@ -102,6 +104,18 @@ class Video:
 def recording(path: str | Path | None) -> "contextlib.AbstractContextManager[Video | None]":
     """A Video; None without a path."""
     return Video(path) if path else contextlib.nullcontext()
+
+
+def read_poster(video: Path) -> bytes:
+    """A frame of a video as a JPEG, to be shown before it is played; b"" where none can be read."""
+    with contextlib.suppress(Exception):  # a damaged video raises many kinds, and the page does without
+        import imageio.v3
+
+        frames = imageio.v3.imiter(video, plugin="FFMPEG")
+        frame = list(itertools.islice(frames, POSTER))[-1]
+        poster: bytes = imageio.v3.imwrite("<bytes>", frame, extension=".jpg")
+        return poster
+    return b""
 
 
 def follow(environment: Any) -> None:

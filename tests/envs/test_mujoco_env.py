@@ -232,7 +232,7 @@ def test_the_go1_trains_and_is_measured(tmp_path, monkeypatch, capsys):
     config["solver"] |= {"population": 4, "episodes": 1}
     run = mpies.train(config, out=tmp_path / "run", progress=False)
     module = sys.modules[find(f"{ROBOTS}/go1.py:Go1").__module__]
-    module.measure(run.best, episodes=3, seconds=1)
+    module.main(run.best, episodes=3, seconds=1)
     printed = capsys.readouterr().out
     assert re.fullmatch(r"\d of 3 episodes of 1 s without a fall; mean error of speed 0\.\d+ m/s, .*\n", printed), (
         printed

@@ -1,5 +1,6 @@
 """The report: one HTML file with everything in it."""
 
+import base64
 import html
 import re
 import shlex
@@ -67,6 +68,8 @@ def test_a_video_is_recorded_first_and_one_that_was_cut_off_is_not_part_of_it(ru
     invoke("report", run, "--video", code=0)
     text = (run / "report.html").read_text()
     assert (run / "video.mp4").exists() and "data:video/mp4;base64," in text and "There is none yet" not in text
+    poster = base64.b64decode(re.search(r'poster="data:image/jpeg;base64,([^"]+)"', text)[1])
+    assert poster.startswith(b"\xff\xd8") and len(poster) > 500  # a picture of JPEG
 
 
 def test_other_seeds_and_the_film_are_part_of_it(two_runs, tmp_path):
