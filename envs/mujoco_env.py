@@ -105,7 +105,7 @@ class Simulations:
             raise ValueError(f"sim.{name} must have a row for each of {len(self)} simulations, but is {values.shape}")
         own = self._batch.own
         if name not in own or own[name].dtype != values.dtype or own[name].shape[1:] != values.shape[1:]:
-            own[name] = np.zeros((len(self._batch.data), *values.shape[1:]), values.dtype)
+            own[name] = np.zeros((len(self._batch._steps), *values.shape[1:]), values.dtype)
         own[name][self._rows] = values
 
     def sensor(self, name: str) -> Array:
@@ -123,7 +123,7 @@ class Simulations:
         default = np.array(getattr(self.model, name))
         varied = self._batch.varied
         if name not in varied:
-            varied[name] = np.repeat(default[None], len(self._batch.data), axis=0)
+            varied[name] = np.repeat(default[None], len(self._batch._steps), axis=0)
         varied[name][self._rows] = values
 
 
@@ -275,7 +275,7 @@ class _View:
 class _MujocoBatch(EpisodeBatch):
     """Episodes that began together, each in a simulation of its own, which is stepped in `receive`.
 
-    data: MjData of each place.  own: arrays (k, ...) of the task's.  varied: fields of the model that episodes have for
+    data: MjData of the places whose episodes are not over.  own: arrays (k, ...) of the task's.  varied: fields of the model that episodes have for
     themselves, (k, ...).
     """
 
@@ -284,7 +284,7 @@ class _MujocoBatch(EpisodeBatch):
 
         self.env, self._mujoco = env, mujoco
         self.failures, self.behaviours = {}, {}
-        self.data = [env.idle.pop() if env.idle else mujoco.MjData(env.model) for _ in seeds]
+        self.data = {row: env.idle.pop() if env.idle else mujoco.MjData(env.model) for row in range(len(seeds))}
         self.own: dict[str, Array] = {}
         self.varied: dict[str, Array] = {}
         self._inertias: Array | None = None
@@ -298,7 +298,7 @@ class _MujocoBatch(EpisodeBatch):
         try:
             env.task.randomize(sim, random)
             self._derive()
-            for data in self.data:
+            for data in self.data.values():
                 mujoco.mj_resetData(env.model, data)
                 if env.key >= 0:
                     mujoco.mj_resetDataKeyframe(env.model, data, env.key)
@@ -322,7 +322,7 @@ class _MujocoBatch(EpisodeBatch):
         # The model's own arrays, the values of the episodes, and the model's own values.
         self._fields = [(getattr(model, name), rows, getattr(model, name).copy()) for name, rows in self.varied.items()]
         self._inertia, inertia = model.stat.meaninertia, np.zeros(len(self.data))
-        for row, data in enumerate(self.data):
+        for row, data in self.data.items():
             self._enter(row)
             self._mujoco.mj_setConst(model, data)
             inertia[row] = model.stat.meaninertia
@@ -394,6 +394,9 @@ class _MujocoBatch(EpisodeBatch):
         if self.failures:
             failed = [row in self.failures for row in rows]
             rewards[failed], over[failed] = np.nan, True
+        for place in np.flatnonzero(over).tolist():
+            env.idle.append(self.data[rows[place]])
+            del self.data[rows[place]]
         return observations, rewards, over
 
     def _advance(self, rows: Sequence[int]) -> None:
@@ -410,7 +413,7 @@ class _MujocoBatch(EpisodeBatch):
 
     def _show(self) -> None:
         """Show the first episode in a window, or to whoever watches."""
-        if self.env.watch or self.env.render_mode == "human":
+        if 0 in self.data and (self.env.watch or self.env.render_mode == "human"):
             self._view = self._view or _View(self.env, self.data[0])
             show = self.env.watch or (lambda view: view.mujoco_renderer.render("human"))
             show(self._view)
@@ -418,8 +421,8 @@ class _MujocoBatch(EpisodeBatch):
     def close(self) -> None:
         if self._view:
             self._view.mujoco_renderer.close()
-        self.env.idle += self.data[: 2 * self.env.largest - len(self.env.idle)]
-        self.data = []
+        self.env.idle += self.data.values()
+        self.data = {}
 
 
 def _shaped(what: str, values: Any, shape: tuple[int, ...]) -> Array:

@@ -1,0 +1,161 @@
+"""MuJoCo in batches: steps per processor second over bare `mj_step`, and over EnvPool.
+
+    python benchmarks/mujoco_batches.py [--steps 300] [--repeats 5] [--json FILE]
+
+For each task, in turn on one core: `mj_step` alone in 64 simulations, with random actions; the backend with the same
+actions; whole generations of OpenAI-ES with a linear policy, the first ones, played by the backend and by EnvPool.
+Then the memory that 64 simulations take, the share of the first generation that building and resetting take, and how
+many simulations a generation of 1,000 members has made.  Medians of the repeats and of their ratios.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from mpies.comm.serial import Serial
+from mpies.config.loading import validate_config
+from mpies.envs import make_env
+from mpies.envs.mujoco_env import MujocoEnv, _MujocoBatch
+from mpies.training.trainer import make_trainer
+
+HERE = Path(__file__).parent
+SIDE_BY_SIDE = 64
+ENDLESS = {"terminate_when_unhealthy": False}
+TASKS: dict[str, Mapping[str, Any]] = {
+    "Hopper-v5": ENDLESS,
+    "HalfCheetah-v5": {},
+    "Walker2d-v5": ENDLESS,
+    "Ant-v5": ENDLESS,
+    "Humanoid-v5": ENDLESS,
+    f"{HERE.parent}/examples/robots/go1.py:Go1": {"randomizes": False},
+}
+SHORT = {"Swimmer-v5": {}, "Reacher-v5": {}, "Pusher-v5": {}, "InvertedPendulum-v5": {}, "HumanoidStandup-v5": {}}
+Figures = dict[str, float]
+
+
+def seconds_of(step: Callable[[], object]) -> float:
+    """Seconds of processor time that a call takes."""
+    began = time.process_time()
+    step()
+    return time.process_time() - began
+
+
+def compare_steps(env: MujocoEnv, steps: int, repeats: int) -> tuple[float, float]:
+    """Steps per second of the backend, and as a ratio of those of mj_step alone."""
+    random = np.random.default_rng(1)
+    size = len(env.interface.action.low)  # type: ignore[union-attr]
+    actions = random.uniform(-1, 1, (steps, SIDE_BY_SIDE, size)).astype(np.float32)
+    model, skip = env.model, env.task.frame_skip
+    places = np.arange(SIDE_BY_SIDE, dtype=np.int32)
+
+    def bare() -> None:
+        batch = env.open(range(SIDE_BY_SIDE))
+        for step in range(steps):
+            for data, control in zip(batch.data.values(), actions[step], strict=True):
+                data.ctrl[:] = control
+                mujoco.mj_step(model, data, skip)
+        batch.close()
+
+    def backend() -> None:
+        batch = env.open(range(SIDE_BY_SIDE))
+        for step in range(steps):
+            batch.send(places, actions[step])
+            batch.receive()
+        batch.close()
+
+    pairs = [(seconds_of(bare), seconds_of(backend)) for _ in range(repeats)]
+    count = steps * SIDE_BY_SIDE
+    return count / statistics.median(ours for _, ours in pairs), statistics.median(one / ours for one, ours in pairs)
+
+
+def play_generations(name: str, backend: str, generations: int, members: int) -> float:
+    """Steps per second of the first generations, with a linear policy that begins at zero."""
+    values = {
+        "environment": {"id": name, "backend": backend, "seeds": "generation"},
+        "policy": {"hidden": []},
+        "solver": {"population": members},
+        "noise": {"size": 1_000_000},
+        "evaluation": {"every": 0},
+    }
+    played: list[Any] = []
+    config = validate_config(values, "benchmark")
+    trainer = make_trainer(config, Serial(), on_play=lambda key, queues: played.extend(queues))
+    trainer.restore()
+
+    def generation() -> None:
+        parts, upcoming = trainer.updater.next_parts()
+        population = trainer.evaluator.evaluate(parts, trainer.updater.generation, prefetch=upcoming)
+        trainer.updater.apply(parts, population)
+
+    seconds = sum(seconds_of(generation) for _ in range(generations))
+    trainer.task.close()
+    return float(sum(queue.finished()["steps"].sum() for queue in played)) / seconds
+
+
+def share_of_resets(name: str) -> tuple[float, int]:
+    """The share of the first generation's time that goes into opening batches, and how many simulations it has made."""
+    spent, made = [0.0], [0]
+    initialize, make = _MujocoBatch.__init__, mujoco.MjData
+
+    def opened(batch: _MujocoBatch, *arguments: Any) -> None:
+        spent[0] += seconds_of(lambda: initialize(batch, *arguments))
+
+    def counted(model: Any) -> Any:
+        made[0] += 1
+        return make(model)
+
+    _MujocoBatch.__init__, mujoco.MjData = opened, counted  # type: ignore[method-assign, misc]
+    try:
+        whole = seconds_of(lambda: play_generations(name, "auto", 1, 1000))
+    finally:
+        _MujocoBatch.__init__, mujoco.MjData = initialize, make  # type: ignore[method-assign, misc]
+    return spent[0] / whole, made[0]
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    found: dict[str, Figures] = {}
+    for name, kwargs in {**TASKS, **SHORT}.items():
+        key, figures = name.rpartition(":")[2], {}
+        if name in TASKS:
+            env: Any = make_env(name, max_steps=10**6, **kwargs)
+            before = resident()
+            batch = env.open(range(SIDE_BY_SIDE))
+            figures["MB of 64 simulations"] = (resident() - before) / 2**20
+            batch.close()
+            steps, ratio = compare_steps(env, options.steps, options.repeats)
+            figures |= {"steps/s": steps, "of mj_step": ratio}
+            figures["opening, share"], figures["simulations"] = share_of_resets(name)
+        if key.endswith("-v5"):
+            ours, theirs, count = [], [], 2 if name in TASKS else 6
+            for _ in range(options.repeats):
+                ours.append(play_generations(name, "mujoco", count, 128))
+                theirs.append(play_generations(name, "envpool", count, 128))
+            figures["generation, steps/s"] = statistics.median(ours)
+            figures["of EnvPool"] = statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+        found[key] = figures
+        print(f"{key:20}" + "  ".join(f"{what} {value:,.3g}" for what, value in figures.items()), flush=True)
+    ratios = [figures["of EnvPool"] for figures in found.values() if "of EnvPool" in figures]
+    print(f"geometric mean of the ratios to EnvPool: {statistics.geometric_mean(ratios):.3f}")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
