@@ -36,7 +36,7 @@ TASKS: dict[str, Mapping[str, Any]] = {
     "Humanoid-v5": ENDLESS,
     f"{HERE.parent}/examples/robots/go1.py:Go1": {"randomizes": False},
 }
-SHORT = {"Swimmer-v5": {}, "Reacher-v5": {}, "Pusher-v5": {}, "InvertedPendulum-v5": {}, "HumanoidStandup-v5": {}}
+SHORT = {"Swimmer-v5": {}, "Reacher-v5": {}, "Pusher-v5": {}, "InvertedPendulum-v5": {}}
 Figures = dict[str, float]
 
 

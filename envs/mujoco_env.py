@@ -275,8 +275,8 @@ class _View:
 class _MujocoBatch(EpisodeBatch):
     """Episodes that began together, each in a simulation of its own, which is stepped in `receive`.
 
-    data: MjData of the places whose episodes are not over.  own: arrays (k, ...) of the task's.  varied: fields of the model that episodes have for
-    themselves, (k, ...).
+    data: MjData of the places whose episodes are not over.  own: arrays (k, ...) of the task's.
+    varied: fields of the model that episodes have for themselves, (k, ...).
     """
 
     def __init__(self, env: MujocoEnv, seeds: Sequence[int]) -> None:
