@@ -23,7 +23,6 @@ import numpy as np
 from mpies.core.errors import EnvironmentProblem
 from mpies.core.text import describe_value, flush_output
 from mpies.envs.build_errors import explain_build_errors, suggest_ids, suggest_pybullet
-from mpies.envs.legacy_imports import provide_pkg_resources
 
 # Attributes of pybullet's walking robots: the weights of the parts of their reward.
 REWARD_WEIGHTS = ("electricity_cost", "stall_torque_cost", "joints_at_limit_cost")
@@ -70,7 +69,7 @@ def load_registry() -> dict[str, Any]:
                 return self
 
         registration.registry = Registry(registration.registry)
-        with contextlib.suppress(ImportError), provide_pkg_resources():
+        with contextlib.suppress(ImportError):
             importlib.import_module("pybullet_envs")
         return registration.registry
 
@@ -98,7 +97,7 @@ def make(
         hint = suggest_ids(environment_id, known) + suggest_pybullet(environment_id)
         raise EnvironmentProblem(f"{environment_id!r} is not known to gym{hint}")
     spec = known[environment_id]
-    with explain_build_errors(environment_id), silence(), provide_pkg_resources():
+    with explain_build_errors(environment_id), silence():
         module, _, name = spec.entry_point.partition(":")
         constructor = getattr(importlib.import_module(module), name)
         known_weights = [name for name in REWARD_WEIGHTS if name in kwargs and hasattr(constructor, name)]
