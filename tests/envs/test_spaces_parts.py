@@ -177,6 +177,36 @@ def test_parts_of_envpools_observations_that_are_numbers_are_one_hot():
     assert episode.observations[:6, 140:241].argmax(axis=1).tolist() == list(range(len(episode.observations)))
 
 
+@pytest.mark.parametrize(
+    ("names", "size"), [((), 4 + 3 + 4 + 11 + 1), (("charge",), 1), (("lamps", "charge"), 1 + 4), (("sight",), 4 + 3)]
+)
+def test_parts_of_a_dict_are_picked_by_name(names, size):
+    whole, env = make_env(ROVER), make_env(ROVER, observations=names)
+    assert env.interface.observation_size == size
+    keys = list(OBSERVATION.spaces)
+    parts = np.split(
+        whole.open([3]).observations[0], np.cumsum([spaces.flatdim(OBSERVATION[key]) for key in keys])[:-1]
+    )
+    shown = [part for key, part in zip(keys, parts, strict=True) if key in names or not names]
+    np.testing.assert_array_equal(env.open([3]).observations[0], np.concatenate(shown))
+
+
+def test_parts_of_envpools_observations_are_picked_by_name():
+    pytest.importorskip("envpool", reason="EnvPool is not installed")
+    whole = make_env("CartpoleBalance-v1", "envpool").open([3]).observations
+    shown = make_env("CartpoleBalance-v1", "envpool", observations=["velocity"]).open([3])
+    np.testing.assert_array_equal(shown.observations, whole[:, -2:])
+    assert shown.calls  # a single part needs no joining, so the compiled loop takes it
+
+
+def test_a_part_that_is_not_there_is_refused():
+    with pytest.raises(EnvironmentProblem, match=r"Rover has no part 'lamp', only 'charge', 'gears', 'lamps', 'sight'"):
+        make_env(ROVER, observations=["lamp"])
+    for backend in ("envpool", "gymnasium"):
+        with pytest.raises(EnvironmentProblem, match="the observation of CartPole-v1 is a Box, not a Dict"):
+            make_env("CartPole-v1", backend, observations=["state"])
+
+
 def test_numbers_of_the_vector_are_hidden_and_behaviour_is_measured():
     env = change_task(make_env(ROVER), ROVER, hide=[0, 3], action_repeat=2)
     assert env.interface.observation_size == interface_of("x", OBSERVATION, FLOATS).observation_size - 2

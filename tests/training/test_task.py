@@ -253,7 +253,10 @@ def test_an_environment_that_never_ends_is_named_before_it_is_trained(length, ma
     probed = invoke("probe", "room.py:Room", "--episodes", 0, "--steps", 5)
     assert ("or set environment.max_steps" in probed.stdout) == (length > 1000)
     task = make_task(environment={"id": "room.py:Room", "max_steps": max_steps})
-    assert any("not over" in warning for warning in task.find_warnings()) == is_endless
+    found = task.find_warnings()
+    assert any("not over" in warning for warning in found) == is_endless
+    assert found[-1].startswith("room.py:Room: different seeds give the same episode, for 50 steps at least")
+    assert not make_task().find_warnings()  # the pole of CartPole-v1 begins elsewhere with each seed
 
 
 def test_a_slow_environment_does_not_hold_up_the_ranks_that_wait_for_it(here, monkeypatch):
