@@ -35,6 +35,7 @@ BENCHMARKS = {
     "rollouts-pendulum-lstm": (2, "", ["rollouts.py", HIDDEN_VELOCITY, "--between", "0"]),
     "between-rollouts": (2, "", ["between_rollouts.py", "--all", "--repeats", "5"]),
     "between-rollouts-low-rank": (2, "", ["between_rollouts.py", "--low-rank", "--repeats", "5"]),
+    "mujoco-batches": (0, "", ["mujoco_batches.py"]),
     "cores": (0, "", ["cores.py"]),
     "cores-busy": (0, "", ["cores.py", "--busy"]),
     "load-balance": (64, "", ["load_balance.py"]),
