@@ -39,8 +39,8 @@ class PolicyOptions(Options):
     )
     init_from: Text | None = Field(
         None,
-        description="start from this run, policy file, trained recipe or policy of Stable-Baselines3 "
-        "(docs/policies.md), with its observation statistics; `initial` is then ignored",
+        description="start from this run, policy file or trained recipe, with its observation statistics; `initial` is "
+        "then ignored",
     )
     initial: Literal["scaled", "zeros"] = Field(
         "scaled", description="first parameters: columns of unit-norm normals (last layer 0.01), or zeros"

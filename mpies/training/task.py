@@ -25,7 +25,6 @@ from mpies.envs.trial import never_ends, seeds_do_nothing
 from mpies.policies import make_policy
 from mpies.policies.base import Architecture
 from mpies.policies.convolutional import ConvolutionalOptions
-from mpies.policies.imported import import_policy, is_imported
 from mpies.rollouts.function_player import FunctionPlayer
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import Player
@@ -321,8 +320,6 @@ class Task:
         path = self.config.policy.init_from
         if path is None:
             return {"parameters": self.policy.initial(self.config.seed)}
-        if is_imported(absolute(path)):
-            return import_policy(absolute(path), path, self.policy)
         try:
             saved = load_policy(absolute(find_policy(path)))
         except RunError as error:

@@ -15,7 +15,6 @@ from mpies.core.paths import absolute
 from mpies.core.text import describe_error
 from mpies.envs.base import Interface
 from mpies.policies.base import Architecture
-from mpies.policies.imported import is_imported
 from mpies.runs.files import write_atomically
 from mpies.runs.formats import hdf5
 from mpies.runs.formats.hdf5 import Arrays
@@ -103,11 +102,6 @@ def _explain_absent(path: Path, recorded: Iterable[str]) -> str:
 def load_policy(path: str | Path) -> PolicyFile:
     """The policy of a file or a recipe, or the best one of a run directory.  Raises RunError or ConfigError."""
     file = find_policy(path)
-    if is_imported(file):
-        raise RunError(
-            f"{file}: is not a policy file of mpies; if another program has written it, begin a run with "
-            "policy.init_from (docs/policies.md, Start from another program)"
-        )
     arrays, attributes = hdf5.read(file)
     if "parameters" not in arrays:
         raise RunError(f"{file}: is not a policy; give a run directory, best.h5 or policy.h5")

@@ -160,10 +160,3 @@ def test_the_trained_policy_of_a_recipe_is_found_by_its_name_behind_files_and_ru
 def test_a_path_at_which_nothing_is_is_refused_with_what_to_give(given, cure, here):
     with pytest.raises(RunError, match=rf"^{given}: [^\n]*{re.escape(cure)}$"):
         find_policy(given)
-
-
-def test_a_policy_of_stable_baselines3_is_refused_with_the_key_that_reads_it(tmp_path):
-    name = "ppo.zip"
-    (tmp_path / name).write_bytes(b"\x89HDF\r\n\x1a\n" + b"x" * 1000)
-    with pytest.raises(RunError, match=rf"{name}: is not a policy file of mpies; .* policy\.init_from \(docs/policies"):
-        load_policy(tmp_path / name)
