@@ -38,9 +38,6 @@ _CRASHING = {"Cig-v1", "MultiDuel-v1", "SearchAndRescue-v0"}
 # Arguments of EnvPool's constructor that no user gives.
 _FIXED_ARGUMENTS = ("task_id", "env_type", "num_threads")
 
-# Arguments by which a user chooses the model of a MuJoCo task, or how it looks.
-_LOOKS = {"base_path", "xml_file", "from_pixels"}
-
 
 @functools.cache
 def _import_envpool() -> Any:
@@ -133,7 +130,6 @@ class EnvPoolEnv(VectorEnv):
         if max_steps is not None:
             self._arguments["max_episode_steps"] = max_steps
         self.max_steps = max_steps
-        self._models: str | None = None  # the folder of a MuJoCo task's model; None for EnvPool's own
         pool = self._make_pool([0])
         if (players := pool.config["max_num_players"]) > 1:
             raise EnvironmentProblem(
@@ -144,13 +140,8 @@ class EnvPoolEnv(VectorEnv):
             space = pick_parts(environment_id, space, observations) if observations else space
             self.interface = interface_of(environment_id, space, pool.action_space)
         self._counts = dict(_find_counts(pool.observation_space, "obs"))
-        has_model = family == "envpool.mujoco.gym"
-        self.numbers_episodes = has_model
+        self.numbers_episodes = family == "envpool.mujoco.gym"
         self._store = PoolStore(self._make_pool, 2 * self.largest)
-        if has_model and "xml_file" in pool.config and not _LOOKS & kwargs.keys():
-            from mpies.envs.envpool_models import plain_models
-
-            self._models = plain_models(pool.config["base_path"], pool.config["xml_file"])
         if self.interface.shape or is_ram:  # an emulator takes much memory, and a step much longer than a call
             self.slots, self.smallest, self.largest, self.low_water = 8, 1, 8, 6
         elif family == "envpool.classic_control":  # a step takes less time than a call
@@ -158,14 +149,10 @@ class EnvPoolEnv(VectorEnv):
 
     def _make_pool(self, seeds: Sequence[int]) -> Any:
         """A new pool with an environment for each seed."""
-        arguments = self._arguments if self._models is None else self._arguments | {"base_path": self._models}
         with warnings.catch_warnings(action="ignore"):
             try:
-                return _import_envpool().make(num_envs=len(seeds), seed=list(seeds), **arguments)
+                return _import_envpool().make(num_envs=len(seeds), seed=list(seeds), **self._arguments)
             except Exception as error:
-                if self._models is not None:  # a temporary folder, or files in it, may be removed
-                    self._models = None
-                    return self._make_pool(seeds)
                 reason = message_of(error)
                 if "incompatible constructor arguments" in reason:  # and hundreds of characters of types
                     reason = "a number is too large for it, or a value of another type than it expects"
