@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.core.errors import EnvironmentProblem
+from mpies.core.text import describe_value
 from mpies.core.user_files import search_start_folder
 from mpies.envs.base import VectorEnv
+from mpies.envs.build_errors import explain_build_errors
 from mpies.envs.functions import FUNCTIONS, FunctionEnv, negated
 from mpies.envs.mujoco_env import MujocoTask
 from mpies.envs.spaces import pick_parts
@@ -130,7 +132,11 @@ def make_env(
         known = ", ".join(mujoco_tasks.TASKS)
         raise EnvironmentProblem(f"backend mujoco plays {known}, but not {environment_id}; use backend: auto")
     if (make_batches := getattr(factory, "make_vector_env", None)) is not None:
-        env = custom_env.make_vector_env(environment_id, make_batches, max_steps, **kwargs)
+        with explain_build_errors(environment_id):
+            env = make_batches(environment_id, max_steps, **kwargs)
+        if not isinstance(env, VectorEnv):
+            found = f"make_vector_env must return a mpies.envs.VectorEnv, but returns {describe_value(env)}"
+            raise EnvironmentProblem(f"{environment_id}: {found}")
         if observations:
             pick_parts(environment_id, env.interface.observation_space, observations)
         return env

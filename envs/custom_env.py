@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from mpies.core.errors import EnvironmentProblem
 from mpies.core.paths import absolute
-from mpies.core.text import describe_error, describe_value
+from mpies.core.text import describe_error
 from mpies.core.user_files import find_definition, importing_from
-from mpies.envs.base import VectorEnv
 from mpies.envs.build_errors import explain_build_errors
 
 if TYPE_CHECKING:
@@ -129,23 +128,6 @@ def folder_of(environment_id: str) -> Path | None:
     """The folder of the file in an id, whose modules it may import; None for a module."""
     source = environment_id.rpartition(":")[0]
     return absolute(source).resolve().parent if source.endswith(".py") else None
-
-
-def make_vector_env(
-    environment_id: str, make_batches: Callable[..., Any], max_steps: int | None, /, **kwargs: Any
-) -> VectorEnv:
-    """The VectorEnv that a custom class makes of itself, which steps batches of episodes.
-
-    make_batches: its `make_vector_env(name, max_steps, **kwargs)`.
-    Raises EnvironmentProblem if it cannot be built or is no VectorEnv.
-    """
-    with explain_build_errors(environment_id):
-        made = make_batches(environment_id, max_steps, **kwargs)
-    if not isinstance(made, VectorEnv):
-        raise EnvironmentProblem(
-            f"{environment_id}: make_vector_env must return a mpies.envs.VectorEnv, but returns {describe_value(made)}"
-        )
-    return made
 
 
 def make(

@@ -366,9 +366,8 @@ class _MujocoBatch(EpisodeBatch):
     def receive(self) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
         env, (rows, actions) = self.env, self._sent
         self._steps[rows] += 1
-        if rows != self._sim._rows:
-            self._sim = Simulations(self, rows)
-        sim, count = self._sim, len(rows)
+        self._sim = sim = self._sim if rows == self._sim._rows else Simulations(self, rows)
+        count = len(rows)
         observations, rewards, over = np.zeros((count, env.size)), np.full(count, np.nan), np.ones(count, bool)
         try:
             env.task.before_step(sim)

@@ -26,7 +26,6 @@ GENERATION = click.option(
 @STOCHASTIC
 @GENERATION
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
-@click.option("--csv", metavar="FILE", help="Also write the return and length of each episode to FILE.")
 @TRUST
 @user_errors
 def evaluate(
@@ -36,21 +35,16 @@ def evaluate(
     stochastic: bool,
     generation: int | None,
     as_json: bool,
-    csv: str | None,
 ) -> None:
     """Play a policy on held-out episodes and print its mean return.
 
     POLICY is a run directory, which stands for its best policy, a policy file, or the name of a recipe, whose trained
     policy comes with mpies.  Held-out episodes are never used in training.  Exit 1 if episodes fail.
     """
-    from mpies.report.evaluate import describe_evaluation, evaluate_policy, require_writable, write_episodes
+    from mpies.report.evaluate import describe_evaluation, evaluate_policy
 
-    if csv is not None:
-        require_writable(csv)  # not after all episodes
     result = evaluate_policy(policy, episodes, seed, not stochastic, generation)
     echo(json.dumps(result) if as_json else describe_evaluation(result))
-    if csv is not None:
-        write_episodes(result, csv)
     end(not result["failures"])
 
 

@@ -22,8 +22,6 @@ from mpies.envs.gymnasium_registry import name_in_gymnasium
 from mpies.report.video import RENDERING, Video, recording
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import play_alone
-from mpies.runs.directory import refuse_run_file
-from mpies.runs.files import check_writable, write_atomically, writing
 from mpies.runs.formats.hdf5 import Arrays
 from mpies.runs.formats.metrics import format_return
 from mpies.runs.formats.policy_file import PolicyFile
@@ -115,25 +113,6 @@ def evaluate_policy(
         "returns": [total if math.isfinite(total) else None for total in records["total"].tolist()],
         "lengths": records["steps"].tolist(),
     }
-
-
-def require_writable(file: str) -> None:
-    """Raise ConfigError where `write_episodes` could not write this file, or must not.  Nothing is changed."""
-    with writing(f"--csv {file or repr(file)}"):
-        refuse_run_file(file)
-        check_writable(file)
-
-
-def write_episodes(result: dict[str, Any], file: str) -> None:
-    """Write the episodes of `evaluate_policy` as CSV; the return of one that failed is an empty cell.
-
-    Raises ConfigError where the file cannot be written.
-    """
-    episodes = zip(result["returns"], result["lengths"], strict=True)
-    cells = ((number, "" if total is None else f"{total:.9g}", steps) for number, (total, steps) in enumerate(episodes))
-    lines = ["episode,return,length", *(f"{number},{total},{steps}" for number, total, steps in cells)]
-    with writing(f"--csv {file or repr(file)}"):
-        write_atomically(file, ("\n".join(lines) + "\n").encode())
 
 
 def describe_evaluation(result: dict[str, Any]) -> str:

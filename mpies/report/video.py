@@ -111,10 +111,8 @@ def read_poster(video: Path) -> bytes:
     with contextlib.suppress(Exception):  # a damaged video raises many kinds, and the page does without
         import imageio.v3
 
-        frames = imageio.v3.imiter(video, plugin="FFMPEG")
-        frame = list(itertools.islice(frames, POSTER))[-1]
-        poster: bytes = imageio.v3.imwrite("<bytes>", frame, extension=".jpg")
-        return poster
+        frames = list(itertools.islice(imageio.v3.imiter(video, plugin="FFMPEG"), POSTER))
+        return bytes(imageio.v3.imwrite("<bytes>", frames[-1], extension=".jpg"))
     return b""
 
 

@@ -125,7 +125,6 @@ def test_other_commands_write_where_they_were_started(tmp_path, write_own, write
         "train my.yaml --out run --seeds 2": "run-seed-1/best.h5 run-seed-2/best.h5",
         "play run-seed-1 --video film.gif": "film.gif",
         "export run-seed-1 --to policy.npz": "policy.npz",
-        "evaluate run-seed-1 --episodes 3 --csv episodes.csv": "episodes.csv",
         "plot run-seed-1 run-seed-2 --trajectory --grid 3 --episodes 1": "run-seed-2/trajectory.png",
         "report run-seed-1 --video": "run-seed-1/report.html run-seed-1/video.mp4",
         "simulate my.yaml --constants constants.yaml --ranks 1": "",

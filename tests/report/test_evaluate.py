@@ -1,9 +1,6 @@
 """`mpies evaluate`: held-out episodes of a saved policy."""
 
-import csv
-import errno
 import json
-import os
 
 import numpy as np
 import pytest
@@ -43,43 +40,6 @@ def test_held_out_episodes_are_played_and_reported_in_json(run):
     assert result["failures"] == 0 and result["environment"] == "CartPole-v1"
     assert evaluate(run / "best.h5")["returns"] == result["returns"]
     assert evaluate(run, "--seed", 99)["returns"] != result["returns"]
-
-
-def test_the_episodes_are_written_as_csv(run, tmp_path):
-    result = evaluate(run, "--csv", tmp_path / "episodes.csv")
-    rows = list(csv.DictReader((tmp_path / "episodes.csv").read_text().splitlines()))
-    assert [float(row["return"]) for row in rows] == result["returns"]
-    assert [int(row["length"]) for row in rows] == result["lengths"]
-    assert [row["episode"] for row in rows] == [str(number) for number in range(20)]
-
-
-@pytest.mark.parametrize(("file", "name"), [("absent/episodes.csv", "absent/episodes.csv"), (".", "."), ("", "''")])
-def test_a_csv_that_cannot_be_written_is_refused_before_an_episode(file, name, run, here, monkeypatch):
-    monkeypatch.setattr(tools, "play_held_out", None)
-    assert_refused(invoke("evaluate", run, "--csv", file), f"--csv {name}: cannot be written (")
-    assert not list(here.glob("*.tmp"))
-
-
-@pytest.mark.parametrize("name", ["metrics.csv", "best.h5", "finished.yaml", "checkpoints/generation-00000000.h5"])
-def test_a_csv_does_not_replace_a_file_of_a_run(name, run, tmp_path, monkeypatch):
-    monkeypatch.setattr(tools, "play_held_out", None)
-    monkeypatch.chdir(run)
-    before = (run / name).read_bytes()
-    for file in (run / name, name):
-        assert_refused(invoke("evaluate", run, "--csv", file), f"{name}: is a file of the run in", "give another file")
-    assert (run / name).read_bytes() == before
-    tools.require_writable(str(run / "episodes.csv"))
-    tools.require_writable(str(tmp_path / name.rpartition("/")[2]))  # of no run
-
-
-def test_a_disk_that_is_full_in_the_end_costs_only_the_csv(run, tmp_path, monkeypatch):
-    def refuse(path, content):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(tools, "write_atomically", refuse)
-    ended = invoke("evaluate", run, "--csv", tmp_path / "episodes.csv")
-    assert ended.code == 2 and "cannot be written (No space left on device)" in ended.stderr
-    assert "mean return" in ended.stdout
 
 
 def test_stochastic_draws_actions_as_in_training_and_always_the_same_ones(run, trained):
