@@ -92,8 +92,7 @@ def make_env(
 
     environment_id: of EnvPool or gymnasium, one that pybullet registers with gym, or the user's own
     path/to/file.py:name or module:callable.  `envpool:ID`, `gymnasium:ID` and `gym:ID` name the backend.
-    backend: auto takes MuJoCo in batches for gymnasium's robots if it is installed, then EnvPool if it is installed and
-    has the id and there are no kwargs, else gymnasium, else gym.
+    backend: auto takes EnvPool if it has the id and there are no kwargs, else gymnasium, else gym, as in earlier runs.
     max_steps: time limit, in steps; None for the environment's own.
     rebuild, rebuild_every, timeout: as of GymnasiumEnv; EnvPool has no use for them.
     frame_skip: Atari frames for each step; None for the environment's own.
@@ -102,7 +101,7 @@ def make_env(
     kwargs: for the environment's constructor.
     Raises EnvironmentProblem if there is no such environment or it cannot be used.
     """
-    from mpies.envs import custom_env
+    from mpies.envs import custom_env, envpool_env
 
     prefix, colon, rest = environment_id.partition(":")
     if colon and prefix in BACKENDS:
@@ -112,7 +111,7 @@ def make_env(
     if path.endswith(".py") and not is_custom:
         raise EnvironmentProblem(f"{environment_id}: name the class or function in it, as in {path}:NAME")
     if backend == "auto":
-        backend = choose_backend(environment_id, kwargs)
+        backend = choose_backend(environment_id, kwargs, envpool_env.is_installed())
     if frame_skip is not None:
         kwargs["frame_skip"] = frame_skip
     if backend == "envpool":
@@ -129,8 +128,9 @@ def make_env(
 
     factory: Any = custom_env.find(environment_id) if is_custom else None
     if backend == "mujoco" and (factory := mujoco_tasks.TASKS.get(environment_id)) is None:
-        known = ", ".join(mujoco_tasks.TASKS)
-        raise EnvironmentProblem(f"backend mujoco plays {known}, but not {environment_id}; use backend: auto")
+        raise EnvironmentProblem(
+            f"backend mujoco has {' and '.join(mujoco_tasks.TASKS)}; {environment_id} needs another"
+        )
     if (make_batches := getattr(factory, "make_vector_env", None)) is not None:
         with explain_build_errors(environment_id):
             env = make_batches(environment_id, max_steps, **kwargs)

@@ -21,6 +21,7 @@ from mpies.core.paths import start_folder
 from mpies.core.text import counted
 from mpies.envs.base import VectorEnv
 from mpies.envs.trial import SEED, memory_growth, seeds_do_nothing, trace, trace_used
+from mpies.runs.directory import find_backend, with_backend
 from mpies.training.task import find_endless_episodes, make_task_env
 
 SEEDS = (SEED, SEED + 1)
@@ -65,7 +66,7 @@ def section_of(environment: str) -> EnvironmentSection:
     config = load_config(environment, trains=False) if is_config else validate_config(section, environment)
     if config.environment.function is not None:
         raise ConfigError(f"{environment}: is a function of parameters, which has no episodes to probe")
-    return config.environment
+    return with_backend(config, find_backend(None, config)).environment
 
 
 def play_traces(

@@ -270,10 +270,8 @@ class Task:
         """A warning if episodes do not depend on their seeds; '' otherwise."""
         if not seeds_do_nothing(env, LOOK):
             return ""
-        return (
-            f"{self.config.environment.id}: different seeds give the same episode, for {LOOK} steps at least, so a "
-            "policy is tried in one situation only"
-        )
+        what = f"different seeds give the same episode, for {LOOK} steps at least"
+        return f"{self.config.environment.id}: {what}, so a policy is tried in one situation only"
 
     def find_shared_noise(self) -> str:
         """A warning if the noise table is too short for members with noise of their own; '' if it is long enough."""

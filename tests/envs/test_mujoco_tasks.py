@@ -73,3 +73,8 @@ def test_what_gymnasium_does_not_take_is_refused():
         make("Hopper-v5", gravity=3)
     with pytest.raises(EnvironmentProblem, match=r"absent\.xml"):
         make("Hopper-v5", xml_file="/absent.xml")
+
+
+def test_an_id_that_it_does_not_have_is_refused():
+    with pytest.raises(EnvironmentProblem, match="backend mujoco has HalfCheetah-v5 and .*; CartPole-v1 needs another"):
+        make_env("CartPole-v1", "mujoco")

@@ -5,7 +5,7 @@ import yaml
 
 from mpies.config.loading import load_config
 from mpies.core.errors import EnvironmentProblem
-from mpies.envs import choose_backend, envpool_env
+from mpies.envs import choose_backend, envpool_env, make_env
 from mpies.report.evaluate import evaluate_policy
 from mpies.runs.directory import find_backend
 from mpies.runs.formats.policy_file import find_policy, load_policy
@@ -43,6 +43,18 @@ def test_a_run_of_gymnasium_stays_there_when_envpool_is_installed(here, monkeypa
     envpool_env.offers.cache_clear()
     assert invoke("train", "CartPole-v1", *FEW, "stop.generations=2").code == 0
     assert read_run_config(here / "run").environment.backend == "gymnasium"
+
+
+def test_a_robot_is_played_by_mujoco_in_new_runs_alone(here):
+    pytest.importorskip("mujoco")
+    config = load_config("Hopper-v5")
+    assert find_backend(None, config) == "mujoco"
+    former = "envpool" if envpool_env.is_installed() else "gymnasium"
+    assert choose_backend("Hopper-v5", {}, envpool_env.is_installed()) == former
+    assert make_env("Hopper-v5").backend == former  # of a policy of an earlier mpies
+    assert "Hopper-v5 (mujoco): " in invoke("probe", "Hopper-v5", "--episodes", 0, "--steps", 5).stdout
+    assert invoke("train", "Hopper-v5", *FEW, "stop.generations=1", "environment.max_steps=9").code == 0
+    assert load_policy(find_policy(here / "run")).config.environment.backend == "mujoco"
 
 
 def test_a_run_of_an_earlier_mpies_goes_on(here):

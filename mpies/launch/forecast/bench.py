@@ -25,7 +25,7 @@ from mpies.launch.forecast.constants import (
 )
 from mpies.launch.forecast.simulate import update_phases
 from mpies.rollouts.queue import ALONE, PlayingRanks, Queues, RolloutQueue
-from mpies.runs.directory import open_run
+from mpies.runs.directory import find_backend, open_run, with_backend
 from mpies.runs.machine import find_processor, versions
 from mpies.runs.writer import RunWriter
 from mpies.solvers.moments import Weights, moments, no_square, split
@@ -210,6 +210,7 @@ def run_bench(
     """
     config = do_together(comm, lambda: load_config(path, overrides) if path else None)
     if config:
+        config = with_backend(config, find_backend(None, config))
         do_together(comm, lambda: build_task(config, comm).close())  # refuses at once what cannot run
     do_together(
         comm, lambda: write_constants(None, out) if out and comm.is_root else None
