@@ -128,9 +128,7 @@ def make_env(
 
     factory: Any = custom_env.find(environment_id) if is_custom else None
     if backend == "mujoco" and (factory := mujoco_tasks.TASKS.get(environment_id)) is None:
-        raise EnvironmentProblem(
-            f"backend mujoco has {' and '.join(mujoco_tasks.TASKS)}; {environment_id} needs another"
-        )
+        raise EnvironmentProblem(f"{environment_id} is not one of mujoco's: {', '.join(mujoco_tasks.TASKS)}")
     if (make_batches := getattr(factory, "make_vector_env", None)) is not None:
         with explain_build_errors(environment_id):
             env = make_batches(environment_id, max_steps, **kwargs)
