@@ -196,9 +196,9 @@ def ignores_seed(env: VectorEnv, steps: int = 50) -> bool:
 
 def seeds_do_nothing(env: VectorEnv, steps: int) -> bool:
     """Whether episodes with different seeds and the same actions are the same; False where they take too long."""
-    until = time.monotonic() + PATIENCE
-    traces = {trace(env, seed, steps, action_seed=SEED, until=until) for seed in (SEED, SEED + 1)}
-    return len(traces) == 1 and time.monotonic() < until
+    until, failures = time.monotonic() + PATIENCE, list[str]()
+    traces = {trace(env, seed, steps, failures, action_seed=SEED, until=until) for seed in (SEED, SEED + 1)}
+    return len(traces) == 1 and not failures and time.monotonic() < until
 
 
 def memory_growth(env: VectorEnv, episodes: int, steps: int) -> int:
