@@ -178,8 +178,11 @@ class MPICommunicator(Communicator):
 
     @_survivable
     def gather(self, rows: Array) -> Array | None:
-        whole = self.gather_blocks(rows[None], np.cumsum([0, *self._world.allgather(len(rows))]))
-        return None if whole is None else whole[0]
+        counts = self._world.gather(len(rows), ROOT) or [0]
+        everything = np.empty(sum(counts), rows.dtype)
+        receive = [_bytes(everything), np.array(counts) * rows.dtype.itemsize] if self.is_root else None
+        self._world.Gatherv(_bytes(rows), receive, ROOT)
+        return everything if self.is_root else None
 
     @_survivable
     def gather_blocks(self, block: Array, bounds: npt.NDArray[np.int64]) -> Array | None:

@@ -19,7 +19,6 @@ from mpies.runs.files import check_writable, writing
 VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
 # Of what is recorded, frames a second at most: viewers slow faster GIFs down, and drawing takes most of the time.
 MAX_FRAMES = {".mp4": 60, ".gif": 25}
-POSTER = 30  # frames into a video, or its last one
 SUFFIXES = tuple(MAX_FRAMES)
 RENDERING = "its constructor must accept render_mode, and with render_mode rgb_array render must return an image"
 
@@ -111,7 +110,7 @@ def read_poster(video: Path) -> bytes:
     with contextlib.suppress(Exception):  # a damaged video raises many kinds, and the page does without
         import imageio.v3
 
-        frames = list(itertools.islice(imageio.v3.imiter(video, plugin="FFMPEG"), POSTER))
+        frames = list(itertools.islice(imageio.v3.imiter(video, plugin="FFMPEG"), 30))  # from early in the episode
         return bytes(imageio.v3.imwrite("<bytes>", frames[-1], extension=".jpg"))
     return b""
 
