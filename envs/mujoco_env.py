@@ -17,7 +17,7 @@ import numpy.typing as npt
 from mpies.core.errors import EnvironmentProblem
 from mpies.core.text import describe_error, message_of
 from mpies.envs.base import EpisodeBatch, VectorEnv
-from mpies.envs.build_errors import explain_build_errors, missing_package
+from mpies.envs.build_errors import explain_build_errors
 from mpies.envs.spaces import interface_of
 from mpies.envs.trial import EARLIER_SEEDS, SEED, trace
 
@@ -179,10 +179,8 @@ class MujocoTask:
 
 def _load(task: MujocoTask, name: str) -> Any:
     """The MjModel of a task.  Raises EnvironmentProblem where it cannot be loaded."""
-    try:
-        import mujoco
-    except ImportError as error:
-        raise missing_package(name, error) from error
+    import mujoco
+
     mujoco.set_mju_user_warning(_warnings.append)  # or it writes them into a file
     source = getattr(task, "model", None)
     try:
@@ -215,9 +213,10 @@ class MujocoEnv(VectorEnv):
         self.name = name
         self.render_mode = kwargs.pop("render_mode", None)  # rgb_array is for `watch`
         with explain_build_errors(name):
+            import mujoco
+
             self.task = task(**kwargs)
         self.model = _load(self.task, name)
-        import mujoco
         from gymnasium.spaces import Box
 
         # A simulation that has become unstable is not reset without a word: its member fails.

@@ -1,5 +1,7 @@
 """gymnasium's MuJoCo tasks in batches against gymnasium's own classes."""
 
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -78,3 +80,9 @@ def test_what_gymnasium_does_not_take_is_refused():
 def test_an_id_that_it_does_not_have_is_refused():
     with pytest.raises(EnvironmentProblem, match="CartPole-v1 is not one of mujoco's: HalfCheetah-v5, Swimmer-v5, "):
         make_env("CartPole-v1", "mujoco")
+
+
+def test_without_mujoco_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    with pytest.raises(EnvironmentProblem, match=r'Hopper-v5 needs a package .*; pip install "mpies\[mujoco\]"'):
+        make("Hopper-v5")
