@@ -45,7 +45,8 @@ def choose_backend(environment_id: str, kwargs: Mapping[str, Any], had_envpool: 
     """What the backend auto means here; auto itself where the id names a backend, or an environment of the user's own.
 
     kwargs: of the environment's constructor; EnvPool does not get any.
-    had_envpool: whether EnvPool was installed where a run has begun: auto is what it was there; None for here.
+    had_envpool: whether EnvPool was installed where a run has begun: auto is what it was there.  None for a new run,
+    which mujoco plays first of all.
     """
     from mpies.envs import custom_env
 

@@ -93,7 +93,7 @@ def pick_parts(environment_id: str, space: Space, names: Sequence[str]) -> Space
             found = f"has no part {name!r}, only {', '.join(map(repr, parts))}"
             found = found if parts else f"is a {type(space).__name__}, not a Dict"
             raise EnvironmentProblem(f"environment.observations: the observation of {environment_id} {found}")
-    return spaces.Dict({name: parts[name] for name in names})
+    return spaces.Dict([(name, part) for name, part in parts.items() if name in names])  # in the same order
 
 
 def _refused(space: Space, name: str) -> Iterator[tuple[str, str]]:

@@ -196,6 +196,10 @@ def test_parts_of_envpools_observations_are_picked_by_name():
     whole = make_env("CartpoleBalance-v1", "envpool").open([3]).observations
     shown = make_env("CartpoleBalance-v1", "envpool", observations=["velocity"]).open([3])
     np.testing.assert_array_equal(shown.observations, whole[:, -2:])
+    env = make_env("WalkerWalk-v1", "envpool", observations=["height", "orientations"])
+    assert list(env.interface.observation_space.spaces) == ["orientations", "height"]  # EnvPool's order, not the names'
+    whole = make_env("WalkerWalk-v1", "envpool").open([3]).observations
+    np.testing.assert_array_equal(env.open([3]).observations, whole[:, : env.interface.observation_size])
     assert shown.calls  # a single part needs no joining, so the compiled loop takes it
 
 
