@@ -20,6 +20,7 @@ from mpies.envs.base import EpisodeBatch, VectorEnv
 from mpies.envs.build_errors import explain_build_errors
 from mpies.envs.spaces import interface_of
 from mpies.envs.trial import EARLIER_SEEDS, SEED, trace
+from mpies.kernels import compiled
 
 Array = npt.NDArray[Any]
 
@@ -64,13 +65,14 @@ class Simulations:
     model: Any
     dt: float
     _batch: _MujocoBatch
-    _rows: Sequence[int]
+    _rows: npt.NDArray[np.int32]  # the places of the batch
     _data: list[Any]
     _read: dict[str, Array]  # fields of MjData, until they change
+    _addresses: dict[str, npt.NDArray[np.int64] | None]  # (n,) of fields that stay where they are
 
-    def __init__(self, batch: _MujocoBatch, rows: Sequence[int]) -> None:
-        self.__dict__.update(model=batch.env.model, dt=batch.env.dt)
-        self.__dict__.update(_batch=batch, _rows=rows, _data=[batch.data[row] for row in rows], _read={})
+    def __init__(self, batch: _MujocoBatch, rows: npt.NDArray[np.int32]) -> None:
+        self.__dict__.update(model=batch.env.model, dt=batch.env.dt, _batch=batch, _rows=rows, _read={}, _addresses={})
+        self.__dict__["_data"] = [batch.data[row] for row in rows.tolist()]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -84,7 +86,12 @@ class Simulations:
             return rows
         if not hasattr(type(self._data[0]), name):
             raise AttributeError(f"MjData has no field {name!r}, and no array of that name was set in this episode")
-        values = np.array([getattr(data, name) for data in self._data])
+        first, addresses = getattr(self._data[0], name), self._addresses_of(name)
+        if addresses is None:
+            values = np.array([getattr(data, name) for data in self._data])
+        else:
+            values = np.empty((len(self), *first.shape))
+            compiled.gather(addresses, values.reshape(len(self), -1))
         values.flags.writeable = False
         self._read[name] = values
         return values
@@ -92,8 +99,12 @@ class Simulations:
     def __setattr__(self, name: str, values: Any) -> None:
         if hasattr(type(self._data[0]), name):
             self._read.clear()
-            values = np.asarray(values)
-            for data, value in zip(self._data, np.broadcast_to(values, (len(self), *values.shape[1:])), strict=True):
+            values, addresses = np.asarray(values), self._addresses_of(name)
+            values = np.broadcast_to(values, (len(self), *values.shape[1:]))
+            if addresses is not None and values.shape[1:] == getattr(self._data[0], name).shape:
+                compiled.scatter(addresses, np.array(values, np.float64).reshape(len(self), -1))
+                return
+            for data, value in zip(self._data, values, strict=True):
                 field = getattr(data, name)
                 if isinstance(field, np.ndarray):
                     field[...] = value
@@ -107,6 +118,13 @@ class Simulations:
         if name not in own or own[name].dtype != values.dtype or own[name].shape[1:] != values.shape[1:]:
             own[name] = np.zeros((len(self._batch._steps), *values.shape[1:]), values.dtype)
         own[name][self._rows] = values
+
+    def _addresses_of(self, name: str) -> npt.NDArray[np.int64] | None:
+        """Where a field of each MjData is in memory; None where it may move, as those of contacts do."""
+        if name not in self._addresses:
+            offset = self._batch.env.offset(self._data[0], name)
+            self._addresses[name] = None if offset is None else self._batch.homes[self._rows] + offset
+        return self._addresses[name]
 
     def sensor(self, name: str) -> Array:
         """The values (n, dim) of a sensor of the model.  Raises KeyError where it has none of that name."""
@@ -233,6 +251,7 @@ class MujocoEnv(VectorEnv):
         low, high = limits.T.astype(np.float32) if self.task.low is None else (self.task.low, self.task.high)
         self.size = 0  # o, of an observation; 0 until the first ones are there
         self.idle: list[Any] = []  # MjData that are not in use
+        self._offsets: dict[str, int | None] = {}
         first = self.open([0])
         first.close()
         if first.failures:
@@ -242,6 +261,15 @@ class MujocoEnv(VectorEnv):
 
     def open(self, seeds: Sequence[int], is_training: bool = False) -> _MujocoBatch:
         return _MujocoBatch(self, seeds)
+
+    def offset(self, data: Any, name: str) -> int | None:
+        """Bytes from qpos to a field of float64 in the same MjData; None where it is elsewhere, and without kernels."""
+        if name not in self._offsets:
+            field, offset = getattr(data, name), None
+            if compiled and isinstance(field, np.ndarray) and field.dtype == np.float64 and field.size:
+                offset = field.ctypes.data - data.qpos.ctypes.data
+            self._offsets[name] = offset if offset is not None and 0 <= offset < data.nbuffer else None
+        return self._offsets[name]
 
     def try_out(self) -> None:
         """Play an episode alone and among others.  Raises EnvironmentProblem where it fails, or has other bits."""
@@ -274,7 +302,8 @@ class _View:
 class _MujocoBatch(EpisodeBatch):
     """Episodes that began together, each in a simulation of its own, which is stepped in `receive`.
 
-    data: MjData of the places whose episodes are not over.  own: arrays (k, ...) of the task's.
+    data: MjData of the places whose episodes are not over.  homes: (k,) addresses of their qpos.
+    own: arrays (k, ...) of the task's.
     varied: fields of the model that episodes have for themselves, (k, ...).
     """
 
@@ -284,13 +313,14 @@ class _MujocoBatch(EpisodeBatch):
         self.env, self._mujoco = env, mujoco
         self.failures, self.behaviours = {}, {}
         self.data = {row: env.idle.pop() if env.idle else mujoco.MjData(env.model) for row in range(len(seeds))}
+        self.homes = np.array([data.qpos.ctypes.data for data in self.data.values()], np.int64)
         self.own: dict[str, Array] = {}
         self.varied: dict[str, Array] = {}
         self._inertias: Array | None = None
         self._steps = np.zeros(len(seeds), np.int64)
         self._view: _View | None = None
         self.observations = np.zeros((len(seeds), env.size))
-        rows = range(len(seeds))
+        rows = np.arange(len(seeds), dtype=np.int32)
         random = Streams([np.random.Generator(np.random.PCG64(np.random.SeedSequence(int(seed)))) for seed in seeds])
         self._sim = sim = Simulations(self, rows)
         _warnings.clear()
@@ -303,13 +333,13 @@ class _MujocoBatch(EpisodeBatch):
                     mujoco.mj_resetDataKeyframe(env.model, data, env.key)
             sim._read.clear()
             env.task.reset(sim, random)
-            self._each(rows, lambda row: mujoco.mj_forward(env.model, self.data[row]))
+            self._each(lambda data: mujoco.mj_forward(env.model, data))
             observations = np.asarray(env.task.observe(sim))
             env.size = env.size or math.prod(observations.shape[1:])
             self.observations = _shaped("observe", observations, (len(seeds), env.size))
             self._show()
         except Exception as error:  # a user's task may raise anything
-            self.failures = dict.fromkeys(rows, describe_error(error))
+            self.failures = dict.fromkeys(rows.tolist(), describe_error(error))
 
     def _derive(self) -> None:
         """Compute what follows from masses and the like that are varied."""
@@ -343,13 +373,13 @@ class _MujocoBatch(EpisodeBatch):
             field[...] = own
         self.env.model.stat.meaninertia = self._inertia
 
-    def _each(self, rows: Sequence[int], advance: Callable[[int], None]) -> None:
-        """Do something with each simulation, with the model as it is for it; those of which MuJoCo warns fail."""
-        for row in rows:
+    def _each(self, advance: Callable[[Any], object]) -> None:
+        """Do something with each MjData, with the model as it is for it; those of which MuJoCo warns fail."""
+        for row, data in zip(self._sim._rows.tolist(), self._sim._data, strict=True):
             if self.varied:
                 self._enter(row)
             try:
-                advance(row)
+                advance(data)
                 if _warnings:
                     raise RuntimeError(_warnings[0].strip())
             except Exception as error:
@@ -360,20 +390,20 @@ class _MujocoBatch(EpisodeBatch):
         self._sim._read.clear()
 
     def send(self, places: npt.NDArray[np.int32], actions: Array) -> None:
-        self._sent = places.tolist(), actions.astype(np.float64)
+        self._sent = places, actions.astype(np.float64)
 
     def receive(self) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
         env, (rows, actions) = self.env, self._sent
         self._steps[rows] += 1
-        self._sim = sim = self._sim if rows == self._sim._rows else Simulations(self, rows)
         count = len(rows)
-        observations, rewards, over = np.zeros((count, env.size)), np.full(count, np.nan), np.ones(count, bool)
+        if not np.array_equal(rows, self._sim._rows):
+            self._sim = Simulations(self, rows)
+        sim = self._sim
         try:
             env.task.before_step(sim)
             controls = _shaped("control", env.task.control(sim, actions), (count, env.model.nu))
-            for data, control in zip(sim._data, controls, strict=True):
-                data.ctrl[:] = control
-            self._advance(rows)
+            sim.ctrl = controls
+            self._advance()
             observations = _shaped("observe", env.task.observe(sim), (count, env.size))
             rewards, ended, info = env.task.outcome(sim, actions)
             rewards = _shaped("the rewards of outcome", rewards, (count,)).astype(np.float64)
@@ -385,29 +415,25 @@ class _MujocoBatch(EpisodeBatch):
                 if missing:
                     raise EnvironmentProblem(f"{env.name} has no {missing[0]!r} in its info, only {sorted(info)}")
                 values = [np.asarray(info[name], np.float64).reshape(count, -1) for name in env.behaviour]
-                self.behaviours.update(zip(rows, np.concatenate(values, axis=1), strict=True))
+                self.behaviours.update(zip(rows.tolist(), np.concatenate(values, axis=1), strict=True))
             self._show()
         except Exception as error:  # a user's task may raise anything
-            self.failures |= dict.fromkeys(rows, describe_error(error))
+            self.failures |= dict.fromkeys(rows.tolist(), describe_error(error))
+            observations, rewards, over = np.zeros((count, env.size)), np.zeros(count), np.ones(count, bool)
         if self.failures:
-            failed = [row in self.failures for row in rows]
+            failed = [row in self.failures for row in rows.tolist()]
             rewards[failed], over[failed] = np.nan, True
-        for place in np.flatnonzero(over).tolist():
-            env.idle.append(self.data[rows[place]])
-            del self.data[rows[place]]
+        env.idle += [self.data.pop(row) for row in rows[over].tolist()]
         return observations, rewards, over
 
-    def _advance(self, rows: Sequence[int]) -> None:
-        """Step simulations that have not failed."""
+    def _advance(self) -> None:
+        """Step the simulations."""
         model, skip, step = self.env.model, self.env.task.frame_skip, self._mujoco.mj_step
-        data, has_forces = self.data, self.env.task.has_contact_forces
-
-        def advance(row: int) -> None:
-            step(model, data[row], skip)
-            if has_forces:
-                self._mujoco.mj_rnePostConstraint(model, data[row])
-
-        self._each(rows, advance)
+        add_forces = self._mujoco.mj_rnePostConstraint
+        if self.env.task.has_contact_forces:
+            self._each(lambda data: (step(model, data, skip), add_forces(model, data)))
+        else:
+            self._each(lambda data: step(model, data, skip))
 
     def _show(self) -> None:
         """Show the first episode in a window, or to whoever watches."""

@@ -105,7 +105,7 @@ class _Runner(GymnasiumTask):
 
     def observe(self, sim: Simulations) -> Array:
         skipped = self.skipped if self.exclude_current_positions_from_observation else 0
-        speeds = np.clip(sim.qvel, -self.fastest, self.fastest)
+        speeds = sim.qvel if self.fastest == np.inf else np.clip(sim.qvel, -self.fastest, self.fastest)
         return np.concatenate([sim.qpos[:, skipped:], speeds, *self.extra(sim)], axis=1)
 
     def outcome(self, sim: Simulations, actions: Array) -> Outcome:
