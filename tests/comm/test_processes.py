@@ -22,6 +22,7 @@ def test_processes_are_found_and_killed_by_a_variable_of_their_environment():
         assert variables_with(NAME, "a=1") == [{"PATH": os.environ["PATH"], NAME: "a=1"}]
         kill_with_variable(NAME, "a=1")
         assert mine.wait(10) == -signal.SIGKILL and other.poll() is None
+        assert process_start(mine.pid) is None and process_start(other.pid) is not None
         assert variables_with(NAME, "a=12") and variables_with(NAME, "a=1") == []
         kill_with_variable(NAME, "a")
         assert other.poll() is None
@@ -29,11 +30,3 @@ def test_processes_are_found_and_killed_by_a_variable_of_their_environment():
         for process in (mine, other):
             process.kill()
             process.wait()
-
-
-def test_a_process_that_has_ended_has_no_start():
-    process = start("b")
-    assert process_start(process.pid) is not None
-    process.kill()
-    process.wait()
-    assert process_start(process.pid) is None

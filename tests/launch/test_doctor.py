@@ -29,11 +29,6 @@ def test_the_command_finds_the_mpi_of_this_machine(run_mpies):
     assert set(lines) >= {"place", "shared memory", "memory", "processors", "threads", "hosts", "clock"}
 
 
-def test_one_host_is_not_called_hosts(tmp_path, monkeypatch):
-    monkeypatch.setattr(doctor, "find_allocation", lambda: Allocation("shell"))
-    assert next(doctor.examine(SMALL_RUN, str(tmp_path))).text.endswith(", 1 host")
-
-
 def test_the_command_exits_with_1_if_a_config_needs_more_than_there_is(write_config, monkeypatch):
     monkeypatch.setattr(doctor, "check_mpi", lambda allocation: iter(()))  # which starts ranks
     config = write_config("environment: {id: 'function:sphere', dimension: 3}")
@@ -61,7 +56,7 @@ def test_all_checks_are_made_with_the_ranks_of_the_allocation(monkeypatch, tmp_p
     monkeypatch.setattr(doctor, "find_limits", lambda: (400 * MB, None))
     memory = NodeMemory(table=100 * MB, rank=90 * MB, root=20 * MB)
     found = {finding.subject: finding for finding in doctor.examine(memory, str(tmp_path))}
-    assert "3 ranks on this node" in found["place"].text
+    assert ", 1 host, 3 ranks on this node" in found["place"].text
     assert "400 MB this container may use, this node's ranks need about 390 MB" in found["memory"].text
     assert "the noise table needs 100 MB" in found["shared memory"].text
     assert set(found) >= {"processors", "threads", "inner loop", "hosts", "clock"}
@@ -88,10 +83,22 @@ def test_an_mpi_that_is_not_there_is_named_with_its_cure(run_mpies, monkeypatch,
     assert 'BAD   MPI             mpi4py finds no MPI library; pip install "mpies[mpi]"' in ended.stdout
 
 
-def test_shared_memory_must_hold_the_table(tmp_path):
-    assert levels(doctor.check_shared_memory(MB, tmp_path)) == {"shared memory": "ok"}
-    assert levels(doctor.check_shared_memory(2**60, tmp_path)) == {"shared memory": "BAD"}
-    assert levels(doctor.check_shared_memory(MB, tmp_path / "none")) == {"shared memory": "note"}
+def test_what_is_good_and_what_is_not(tmp_path):
+    for subject, level, findings in (
+        ("shared memory", "ok", doctor.check_shared_memory(MB, tmp_path)),
+        ("shared memory", "BAD", doctor.check_shared_memory(2**60, tmp_path)),
+        ("shared memory", "note", doctor.check_shared_memory(MB, tmp_path / "none")),
+        ("threads", "ok", doctor.check_threads({"MKL_NUM_THREADS": "1"})),
+        ("threads", "note", doctor.check_threads({"OMP_NUM_THREADS": "8", "MKL_NUM_THREADS": "1"})),
+        ("inner loop", "ok", doctor.check_kernels(doctor)),
+        ("inner loop", "note", doctor.check_kernels(None)),
+        ("clock", "ok", doctor.check_clock(tmp_path)),
+        ("disk", "BAD", doctor.check_clock(tmp_path / "none")),
+    ):
+        [finding] = findings
+        assert (finding.subject, finding.level) == (subject, level) and bool(finding.cure) == (level != "ok")
+        assert subject != "threads" or ("OMP_NUM_THREADS=8:" in finding.text) == (level == "note")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -119,13 +126,10 @@ def test_ranks_must_not_take_turns(ranks, pinned, quota, level):
     assert ("pinned to 4" in finding.text) == (pinned == 4)
 
 
-def test_threads_of_linear_algebra_are_noticed():
-    assert levels(doctor.check_threads({})) == {"threads": "ok"}
-    [finding] = doctor.check_threads({"OMP_NUM_THREADS": "8", "MKL_NUM_THREADS": "1"})
-    assert finding.level == "note" and "OMP_NUM_THREADS=8:" in finding.text
-
-
 def test_ranks_must_be_able_to_run_on_all_hosts(monkeypatch):
+    """This one is not asked, and need not run an sshd: mpirun needs none for it."""
+    for name in ("localhost", "127.0.0.1", socket.gethostname()):
+        assert levels(doctor.check_hosts(Allocation("shell", [name]))) == {"hosts": "ok"}
     pod = Allocation("pod", ["w-0.job.ns.svc", "w-1"])
     monkeypatch.setattr(doctor, "ask_hosts", lambda hosts, way: [Answer(host) for host in hosts])
     [finding] = doctor.check_hosts(pod)
@@ -134,24 +138,6 @@ def test_ranks_must_be_able_to_run_on_all_hosts(monkeypatch):
     monkeypatch.setattr(doctor, "ask_hosts", lambda hosts, way: silent)
     [finding] = doctor.check_hosts(pod)
     assert finding.level == "BAD" and "no ranks on 1 of 2 others: w-1: there is no answer; try ssh" in str(finding)
-
-
-@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", socket.gethostname()])
-def test_this_host_is_not_asked(name):
-    """Nor has it to run an sshd: mpirun needs none for it."""
-    assert levels(doctor.check_hosts(Allocation("shell", [name]))) == {"hosts": "ok"}
-
-
-@pytest.mark.parametrize(("compiled", "level"), [(doctor, "ok"), (None, "note")])
-def test_an_inner_loop_that_is_not_compiled_is_noted(compiled, level):
-    [finding] = doctor.check_kernels(compiled)
-    assert finding.level == level and bool(finding.cure) == (level == "note")
-
-
-def test_a_folder_that_cannot_be_written_is_bad(tmp_path):
-    assert levels(doctor.check_clock(tmp_path)) == {"clock": "ok"}
-    assert levels(doctor.check_clock(tmp_path / "none")) == {"disk": "BAD"}
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_kinds_of_pmi_are_found_wherever_srun_prints_them(tmp_path, monkeypatch):

@@ -11,27 +11,27 @@ from mpies.launch.hosts import GivenHosts, Host, Hostfile, SlurmHosts, Where, co
 from mpies.launch.placement import Placement
 
 
-def test_hosts_are_read_as_they_are_written(tmp_path):
-    assert GivenHosts("h1:8,h2").hosts() == [Host("h1", 8), Host("h2", 1)]
-    (tmp_path / "hosts").write_text("# mine\nw-0.job.ns.svc slots=4\nnode2:8\nnode3\n")
-    file = Hostfile(tmp_path / "hosts", slots=2)
-    assert file.hosts() == [Host("w-0.job.ns.svc", 4), Host("node2", 8), Host("node3", 2)]
-    (tmp_path / "hosts").write_text("w-1 slots=3\n")  # as the operator does when workers are added
-    assert file.hosts() == [Host("w-1", 3)]
-
-
-def test_a_host_that_is_repeated_takes_as_many_ranks(tmp_path):
-    """PBS, LSF and SGE write a host once for each rank."""
-    assert GivenHosts("h1,h2,h1").hosts() == [Host("h1", 2), Host("h2", 1)]
-    (tmp_path / "hosts").write_text("h1\nh1\nh2\nh1 slots=4\n")
-    assert Hostfile(tmp_path / "hosts").hosts() == [Host("h1", 6), Host("h2", 1)]
-    assert Hostfile(tmp_path / "hosts", slots=2).hosts() == [Host("h1", 8), Host("h2", 2)]
-    (tmp_path / "hosts").write_text("h1 slots=0\nh2:0\nh3 slots=2\n")  # as somebody does who empties hosts
-    assert Hostfile(tmp_path / "hosts", slots=2).hosts() == [Host("h3", 2)]
-    (tmp_path / "hosts").write_text("h1 max_slots=16 slots=8\nh2 max-slots=16\nh3 slots=4 max_slots=16\n")
-    assert Hostfile(tmp_path / "hosts").hosts() == [Host("h1", 8), Host("h2", 1), Host("h3", 4)]
-    (tmp_path / "hosts").write_text("h1 4 all.q@h1 UNDEFINED\nh2 12 all.q@h2 UNDEFINED\nh3 10.0.0.3\n")  # $PE_HOSTFILE
-    assert Hostfile(tmp_path / "hosts").hosts() == [Host("h1", 4), Host("h2", 12), Host("h3", 1)]
+@pytest.mark.parametrize(
+    ("text", "slots", "expected"),
+    [
+        ("# mine\nw-0.job.ns.svc slots=4\nnode2:8\nnode3\n", 2, "w-0.job.ns.svc:4 node2:8 node3:2"),
+        # PBS, LSF and SGE write a host once for each rank.
+        ("h1\nh1\nh2\nh1 slots=4\n", 1, "h1:6 h2:1"),
+        ("h1\nh1\nh2\nh1 slots=4\n", 2, "h1:8 h2:2"),
+        ("h1 slots=0\nh2:0\nh3 slots=2\n", 2, "h3:2"),  # as somebody does who empties hosts
+        ("h1 max_slots=16 slots=8\nh2 max-slots=16\nh3 slots=4 max_slots=16\n", 1, "h1:8 h2:1 h3:4"),
+        ("h1 4 all.q@h1 UNDEFINED\nh2 12 all.q@h2 UNDEFINED\nh3 10.0.0.3\n", 1, "h1:4 h2:12 h3:1"),  # $PE_HOSTFILE
+    ],
+)
+def test_hosts_are_read_as_they_are_written(text, slots, expected, tmp_path):
+    file = tmp_path / "hosts"
+    file.write_text(text)
+    file.chmod(0o755)  # as on a file system on which all can be executed: it is no program
+    source = Hostfile(file, slots)
+    assert " ".join(f"{host.name}:{host.slots}" for host in source.hosts()) == expected
+    file.write_text("w-1 slots=3\n")  # as the operator does when workers are added
+    assert source.hosts() == [Host("w-1", 3)]
+    assert GivenHosts("h1:8,h2,h3,h2").hosts() == [Host("h1", 8), Host("h2", 2), Host("h3", 1)]
 
 
 def test_a_program_tells_hosts_and_the_operator_their_slots(tmp_path):
@@ -45,12 +45,6 @@ def test_a_program_tells_hosts_and_the_operator_their_slots(tmp_path):
     script.write_text("#!/bin/sh\necho no API server >&2\nexit 3\n")
     with pytest.raises(ConfigError, match="the program failed: no API server"):
         source.hosts()
-
-
-def test_a_hostfile_on_a_file_system_where_all_can_be_executed_is_no_program(tmp_path):
-    (tmp_path / "hosts").write_text("w-0 slots=3\n")
-    (tmp_path / "hosts").chmod(0o755)
-    assert Hostfile(tmp_path / "hosts").hosts() == [Host("w-0", 3)]
 
 
 def test_a_slurm_job_tells_its_nodes_but_for_those_that_it_lost(tmp_path, monkeypatch):

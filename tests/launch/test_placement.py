@@ -92,14 +92,6 @@ def free_port():
 
 
 @needs_sshd
-def test_hosts_that_answer_are_found_and_the_others_named(sshd):
-    sshd(NAMES[:2])
-    answers = ask_hosts([Host(name, 2) for name in NAMES])
-    assert [answer.problem for answer in answers[:2]] == ["", ""]
-    assert answers[2].problem.startswith(f"{NAMES[2]}: ") and "refused" in answers[2].problem
-
-
-@needs_sshd
 def test_a_job_begins_on_those_that_answer_and_finds_the_one_that_comes(sshd, monkeypatch):
     sshd(NAMES[:2])
     said = []
@@ -108,7 +100,7 @@ def test_a_job_begins_on_those_that_answer_and_finds_the_one_that_comes(sshd, mo
     hosts = chosen.choose(is_first=True)
     assert hosts == [Host(NAMES[0], 2), Host(NAMES[1], 2)]
     ((severity, line),) = said
-    assert severity == "WARNING" and line.startswith(f"no ranks on {NAMES[2]}: ")
+    assert severity == "WARNING" and line.startswith(f"no ranks on {NAMES[2]}: ") and "refused" in line
     assert chosen.find_larger(hosts) == []
     sshd(NAMES[2:])
     assert chosen.find_larger(hosts) == [Host(name, 2) for name in NAMES]
@@ -164,18 +156,6 @@ def test_ranks_without_an_mpi_library_are_refused_in_one_line(tmp_path, write_co
     assert not (tmp_path / "run").exists()
 
 
-def test_ranks_that_a_job_has_left_are_ended_and_others_are_not():
-    left, other = (
-        subprocess.Popen(["sleep", "60"], env=os.environ | {"MPIES_JOB": name}) for name in ("this-one", "another")
-    )
-    try:
-        end_leftovers("this-one")
-        assert left.wait(10) == -9 and other.poll() is None
-    finally:
-        other.kill()
-        other.wait()
-
-
 @pytest.fixture
 def start_rank():
     """Start a process with the variables of a rank."""
@@ -193,15 +173,16 @@ def start_rank():
         process.wait()
 
 
-def test_a_host_has_all_ranks_until_one_has_ended(start_rank):
+def test_a_host_has_all_ranks_until_one_has_ended_and_the_others_are_ended_then(start_rank):
     job = f"test-{os.getpid()}"
     assert has_all_ranks(job)  # none is there yet
-    first, _ = start_rank(job, 0, 2), start_rank(job, 1, 2)
-    start_rank("another", 0, 9)
+    first, left, other = start_rank(job, 0, 2), start_rank(job, 1, 2), start_rank("another", 0, 9)
     assert has_all_ranks(job)
     first.kill()
     first.wait()
     assert not has_all_ranks(job)
+    end_leftovers(job)
+    assert left.wait(10) == -9 and other.poll() is None
 
 
 def test_a_host_that_does_not_answer_is_known_and_this_one_is_not_asked():

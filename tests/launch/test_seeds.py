@@ -1,5 +1,7 @@
 """train --seeds: one run for each seed, one after the other."""
 
+import shutil
+
 from mpies.config.loading import resolved
 from mpies.runs.formats.metrics import read_digests
 from mpies.runs.reader import read_run_config
@@ -27,12 +29,8 @@ def test_seeds_are_runs_of_their_own_the_same_on_two_ranks_and_resume(run_mpies,
     assert run_mpies(0, "train", path, "--out", "alone", "--seeds", "2..2", "stop.generations=4").code == 0
     assert read_digests(tmp_path / "alone-seed-2")[:3] == digests["alone-seed-2"]
     assert len(read_digests(tmp_path / "alone-seed-2")) == 4 and len(read_digests(tmp_path / "alone-seed-1")) == 3
-
-
-def test_a_later_seed_that_is_there_is_refused_before_ranks_are_started(run_mpies, write_config, tmp_path):
-    """Ranks that are started again would go on with it, as with a run of their own."""
-    path = write_config(CONFIG)
-    assert run_mpies(0, "train", path, "--out", "run", "--seeds", "2..2").code == 0
-    refused = run_mpies(0, "train", path, "--out", "run", "--seeds", "2", "--resume", "never", "--ranks", "1")
-    assert_refused(refused, "run-seed-2: contains a run already; ")
-    assert not (tmp_path / "run-seed-1").exists()
+    # A later seed that is there is refused before ranks are started: they would go on with it, as with a run of theirs.
+    shutil.rmtree(tmp_path / "alone-seed-1")
+    refused = run_mpies(0, "train", path, "--out", "alone", "--seeds", "2", "--resume", "never", "--ranks", "1")
+    assert_refused(refused, "alone-seed-2: contains a run already; ")
+    assert not (tmp_path / "alone-seed-1").exists()

@@ -1,6 +1,7 @@
 """Which start follows which: scripts of the shell stand for ranks, that write runs, fail, or are killed."""
 
 import os
+import signal
 import socket
 import tempfile
 import threading
@@ -19,6 +20,7 @@ from mpies.launch.supervisor import FRUITLESS, Supervisor
 from tests.support import wait_for
 
 HERE = socket.gethostname()  # another name of localhost, which stands for another host
+SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
 NOTING = f"echo started >> notes; exit {FAILED}"
 
 
@@ -110,19 +112,12 @@ def test_a_signal_while_hosts_are_waited_for_ends_the_job_as_a_stop(supervise, t
     assert not (tmp_path / "notes").exists()
 
 
-def test_nothing_is_said_of_ranks_that_are_not_started_after_a_signal(supervise, tmp_path, capfd):
-    supervisor = supervise(NOTING, "localhost:2")
-    supervisor.stop()
-    assert supervisor.run() == REQUEUE
-    assert capfd.readouterr().err == "" and not (tmp_path / "notes").exists()
-
-
 @pytest.mark.parametrize("ranks", [4, 5])
-def test_a_crowd_of_ranks_on_this_machine_is_named(ranks, supervise, monkeypatch, capfd):
+def test_a_crowd_of_ranks_is_named_although_a_signal_lets_none_start(ranks, supervise, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     supervisor = supervise(NOTING, None, ranks=ranks)
     supervisor.stop()
-    supervisor.run()
+    assert supervisor.run() == REQUEUE and not (tmp_path / "notes").exists()
     said = "WARNING supervisor: 5 ranks share 1 processor: that is slower than a rank for each; --ranks auto starts 1\n"
     assert capfd.readouterr().err == (said if ranks == 5 else "")
 
@@ -168,12 +163,14 @@ def test_ranks_that_write_nothing_yet_are_ended_at_once_although_another_job_wri
     for n in `seq 50`; do MPIES_JOB=other lock $((n % 2)); test $n = 5 && touch ready; sleep .1 & wait; done
     """
     supervisor, codes = supervise(script, runs=("0", "1"), words=("sweep",)), []
+    before = {number: signal.getsignal(number) for number in SIGNALS}, dict(os.environ)
     thread = threading.Thread(target=lambda: codes.append(supervisor.run()))
     thread.start()
     wait_for((tmp_path / "ready").exists)
     supervisor.stop()
     thread.join(60)
     assert codes == [75] and not (tmp_path / "asked").exists()
+    assert ({number: signal.getsignal(number) for number in SIGNALS}, dict(os.environ)) == before
 
 
 def test_only_the_choice_of_resume_changes_when_ranks_are_started_again(supervise, tmp_path):

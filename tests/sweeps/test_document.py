@@ -54,15 +54,12 @@ def test_the_commands_run_one_after_the_other(run, tmp_path):
     assert (tmp_path / "comparison" / "ranking.csv").exists()
 
 
-def test_what_the_page_has_slurm_start_is_a_sweep(run):
+def test_what_the_page_has_slurm_start_and_its_file_are_sweeps(run):
     found = re.findall(r"^    sbatch .* slurm/(sweep\.sbatch) (.+)$", PAGE.read_text(), re.MULTILINE)
     assert len(found) >= 2
     for script, words in {*found}:
         assert (HOME / "slurm" / script).exists()
         assert "200, of which 200 are to be trained" in run(f"mpies sweep {words} --dry-run")
-
-
-def test_the_sweep_file_of_the_page_is_one(run, tmp_path):
     assert "60, of which 60 are to be trained" in run("mpies sweep my_sweep.yaml --dry-run")
 
 

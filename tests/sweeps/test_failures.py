@@ -68,63 +68,43 @@ stop: {generations: 6}
 """
 
 
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "faulty.py").write_text(ENVIRONMENT)
-    (tmp_path / "mine.py").write_text(SOLVER)
-    (tmp_path / "config.yaml").write_text(CONFIG)
-    return tmp_path
-
-
-def read_states(folder, key):
-    """Value of the key and seed to the state and the reason of each trial."""
-    with open(folder / "out" / "trials.csv") as file:
-        return {(row[key], row["seed"]): (row["state"], row["reason"]) for row in csv.DictReader(file)}
-
-
-def assert_complete(folder, name, seed):
-    alone = train(folder, f"{CONFIG}seed: {seed}\n", f"alone-{name}")
-    assert read_digests(folder / "out" / name) == read_digests(alone)
-
-
-@pytest.mark.parametrize(("ranks_per_run", "seeds"), [(2, 2), (4, 1)])
-def test_a_users_solver_that_raises_on_one_rank_ends_its_trial_alone(ranks_per_run, seeds, run_mpies, folder):
-    """`write` raises on the second rank in the midst of a generation, `update` and NaN are rank 0's."""
-    options = ["--seeds", seeds, "--ranks-per-run", ranks_per_run, "--out", "out"]
-    outcome = run_mpies(4, "sweep", "config.yaml", "solver.fault=write,none,update,nan", *options, code=1)
-    found = read_states(folder, "solver.fault")
-    for seed in map(str, range(1, seeds + 1)):
-        assert found["none", seed] == ("finished", "generations")
-        for fault, words in {
-            "write": "write raised RuntimeError: no such member (mine.py, line ",
-            "update": "update raised RuntimeError: singular matrix (mine.py, line ",
-            "nan": "mean",
-        }.items():
-            state, reason = found[fault, seed]
-            assert state == "failed" and words in reason, reason
-        made = read_metrics(folder / "out" / f"fault=update_seed={seed}")
-        assert made == []  # it fails on a small problem, before the first generation
-    ended = f"{seeds} of {4 * seeds} trials finished, {3 * seeds} failed"
-    assert ended in outcome.stdout and "Traceback" not in outcome.stderr
-    details = (folder / "out" / "failures" / "fault=write_seed=1.txt").read_text()
-    assert "Traceback" in details and "of the group on" in details
-    assert_complete(folder, "fault=none_seed=1", 1)
-    assert not [*(folder / "out").rglob("writer.json")]
-
-
-def test_an_environment_that_raises_on_one_rank_ends_its_trial_alone(run_mpies, folder):
-    """It cannot be built there, all of its episodes fail there, or they are not a number anywhere."""
-    faults = "environment.kwargs.fault=built,step,none,nan"
-    arguments = [faults, "--seeds", "2", "stop.max_failures=0", "--ranks-per-run", "2", "--out", "out"]
-    outcome = run_mpies(4, "sweep", "config.yaml", *arguments, code=1)
-    found = read_states(folder, "environment.kwargs.fault")
+@pytest.mark.parametrize(
+    ("key", "faults"),
+    [
+        # `write` raises on the second rank in the midst of a generation, `update` and NaN are rank 0's.
+        (
+            "solver.fault",
+            {
+                "write": "write raised RuntimeError: no such member (mine.py, line ",
+                "update": "update raised RuntimeError: singular matrix (mine.py, line ",
+                "nan": "mean",
+            },
+        ),
+        # It cannot be built there, all of its episodes fail there, or they are not a number anywhere.
+        ("environment.kwargs.fault", {"built": "no licence", "step": "out of balance", "nan": "nan"}),
+    ],
+)
+def test_code_of_the_user_that_raises_on_one_rank_ends_its_trial_alone(key, faults, run_mpies, tmp_path):
+    for name, text in {"faulty.py": ENVIRONMENT, "mine.py": SOLVER, "config.yaml": CONFIG}.items():
+        (tmp_path / name).write_text(text)
+    vary, options = f"{key}={','.join(['none', *faults])}", ["--seeds", "2", "--ranks-per-run", "2", "--out", "out"]
+    outcome = run_mpies(4, "sweep", "config.yaml", vary, "stop.max_failures=0", *options, code=1)
+    assert "2 of 8 trials finished, 6 failed" in outcome.stdout and "Traceback" not in outcome.stderr
+    with open(tmp_path / "out" / "trials.csv") as file:
+        found = {(row[key], row["seed"]): (row["state"], row["reason"]) for row in csv.DictReader(file)}
     for seed in ("1", "2"):
         assert found["none", seed] == ("finished", "generations")
-        for fault, words in {"built": "no licence", "step": "out of balance", "nan": "nan"}.items():
+        for fault, words in faults.items():
             state, reason = found[fault, seed]
             assert state == "failed" and words in reason, reason
-    assert "2 of 8 trials finished, 6 failed" in outcome.stdout
-    assert_complete(folder, "fault=none_seed=2", 2)
+    alone = train(tmp_path, f"{CONFIG}seed: 2\n", "alone")
+    assert read_digests(tmp_path / "out" / "fault=none_seed=2") == read_digests(alone)
+    assert not [*(tmp_path / "out").rglob("writer.json")]
+    if "update" in faults:
+        # It fails on a small problem, before the first generation.
+        assert read_metrics(tmp_path / "out" / "fault=update_seed=2") == []
+        details = (tmp_path / "out" / "failures" / "fault=write_seed=1.txt").read_text()
+        assert "Traceback" in details and "of the group on" in details
 
 
 def test_letters_that_the_locale_lacks_end_no_sweep(run_mpies, write_config, tmp_path, monkeypatch):

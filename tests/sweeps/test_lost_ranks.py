@@ -61,10 +61,16 @@ def signals():
     signals.restore()
 
 
-def train(path, comm, signals):
-    """Train a sweep of two trials.  Returns its folder."""
+def open_sweep(path):
+    """The folder of a sweep of two trials."""
     folder = SweepFolder(path, read_sweep({"base": BASE, "vary": {"solver.sigma": [0.1, 0.2]}}, "config"))
     folder.open()
+    return folder
+
+
+def train(path, comm, signals):
+    """Train a sweep of two trials.  Returns its folder."""
+    folder = open_sweep(path)
     shown = []
     ranks = SweepRanks(folder, "job", lambda result, ended, total, out: shown.append(result.state), signals)
     RankGroup(comm, ranks, "job.1.0").work()
@@ -88,8 +94,7 @@ def test_a_rank_may_be_lost_anywhere(tmp_path, signals):
 
 def test_a_rank_that_is_lost_between_trials_is_reported(tmp_path, signals, caplog):
     """A group of one rank has nobody who could tell."""
-    folder = SweepFolder(tmp_path / "out", read_sweep({"base": BASE, "vary": {"solver.sigma": [0.1, 0.2]}}, "config"))
-    folder.open()
+    folder = open_sweep(tmp_path / "out")
     ranks = SweepRanks(folder, "job", lambda *_: None, signals)
     assert _train_in_groups(Losing(2), ranks, 1) == "" and folder.count_left() == 0
     found = [record.message for record in caplog.records if record.levelname == "WARNING"]

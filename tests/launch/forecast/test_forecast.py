@@ -8,7 +8,7 @@ from mpies.launch.forecast.constants import Constants, Machine, Workload
 from mpies.launch.forecast.cost import PROCESS, SweepForecast
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.trials import read_sweep
-from tests.support import CARTPOLE, assert_refused, read_files
+from tests.support import CARTPOLE, read_files
 
 # 20 episodes of a generation, of 2 s each and of 10 s at most, and nothing besides.
 BASE = {
@@ -104,15 +104,3 @@ def test_a_dry_run_lists_trials_with_core_hours_and_memory(dry, tmp_path):
     assert "1 MB of it in shared memory" in text
     assert 390 < int(re.search(r"memory of a node +([\d,]+) MB with 3 ranks", text)[1].replace(",", "")) < 450
     assert "nothing was written" in text and read_files(tmp_path) == before
-
-
-def test_a_dry_run_names_all_wrong_values(dry):
-    outcome = dry("solver.sigma=-1,0.1", "policy.activation=tanh,none")
-    assert_refused(outcome, "3 of 4 settings cannot be trained", "solver.sigma must be greater", "policy.activation")
-
-
-def test_a_dry_run_refuses_what_the_sweep_would(dry):
-    assert_refused(dry("--ranks", "2", "--ranks-per-run", "3"), "--ranks-per-run is 3, but the job has 2 ranks")
-    for key in ("noise.size", "solver.population"):
-        assert_refused(dry(f"{key}=100_000_000_000"), "a rank needs at least", f"for {key}, but")
-    assert_refused(dry("--constants", "none.yaml"), "none.yaml: cannot be read")

@@ -22,6 +22,15 @@ class Noisy(gymnasium.Env):
     def step(self, action):
         return np.ones(2, np.float32), float(action), True, False, {}
 """
+NOISY_CONFIG = """
+environment: {id: 'noisy.py:Noisy'}
+policy: {hidden: []}
+solver: {population: 40}
+noise: {size: 1000}
+evaluation: {every: 1, episodes: 2}
+checkpoint: {every: 1}
+stop: {generations: 3}
+"""
 RANKS = [[], pytest.param(["--ranks", "2"], marks=pytest.mark.skipif(mpiexec.find() is None, reason="no mpirun"))]
 
 
@@ -32,12 +41,11 @@ def mpies(*arguments):
 @pytest.mark.parametrize(("command", "ranks"), [(["train"], 0), (["train"], 2), (["sweep", "--seeds", "3"], 2)])
 def test_a_pipe_that_nobody_reads_any_more(command, ranks, write_config, start_mpies, tmp_path):
     words = *command, "--out", "run", write_config(CARTPOLE), "stop.generations=60"
-    process = start_mpies(0, *words, *(["--ranks", ranks] if ranks else []))
+    process = start_mpies(0, *words, *(["--ranks", ranks, "--restarts", "0"] if ranks else []))
     process.stdout.readline()
     process.stdout.close()
     stderr = process.stderr.read()
     assert process.wait(60) == 0 and "Traceback" not in stderr, stderr
-    assert stderr.count("restart ") <= 1
     runs = [tmp_path / "run"] if command == ["train"] else [tmp_path / "run" / f"seed={seed}" for seed in (1, 2, 3)]
     assert [RunView(run).state() for run in runs] == ["finished"] * len(runs)
 
@@ -46,10 +54,7 @@ def test_a_pipe_that_nobody_reads_any_more(command, ranks, write_config, start_m
 def test_standard_error_that_nobody_reads_any_more(write_config, tmp_path):
     """The environment prints more on it than a pipe holds."""
     (tmp_path / "noisy.py").write_text(NOISY.replace('b"NOISE")\n', '1000 * b"NOISE" + b"\\n")\n'))
-    config = write_config(
-        "environment: {id: 'noisy.py:Noisy'}\npolicy: {hidden: []}\nsolver: {population: 40}\nnoise: {size: 1000}\n"
-        "evaluation: {every: 0, episodes: 2}\nstop: {generations: 3}\n"
-    )
+    config = write_config(NOISY_CONFIG)
     words = mpies("train", "--ranks", "2", "--out", "run", config)
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen(words, cwd=tmp_path, **pipes) as process:
@@ -75,10 +80,7 @@ def test_a_full_disk(command, write_config, start_mpies):
 @pytest.mark.parametrize("ranks", RANKS)
 def test_closed_descriptors_are_not_taken_by_files_of_the_run(ranks, write_config, tmp_path):
     (tmp_path / "noisy.py").write_text(NOISY)
-    config = write_config(
-        "environment: {id: 'noisy.py:Noisy'}\npolicy: {hidden: []}\nsolver: {population: 4}\nnoise: {size: 1000}\n"
-        "evaluation: {every: 1, episodes: 2}\ncheckpoint: {every: 1}\nstop: {generations: 3}\n"
-    )
+    config = write_config(NOISY_CONFIG)
     shell = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
     assert subprocess.run([*shell, *mpies("train", config, "--out", "run", *ranks)], cwd=tmp_path).returncode == 0
     assert RunView(tmp_path / "run").state() == "finished"
