@@ -41,6 +41,22 @@ def render(folder):
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
+def one(documents, kind):
+    """The only manifest of this kind."""
+    (found,) = [document for document in documents if document["kind"] == kind]
+    return found
+
+
+def set_at(document, path, value):
+    """Set what is at a path such as spec/replicas of a manifest; None removes it."""
+    *parents, last = [int(key) if key.isdecimal() else key for key in path.split("/")]
+    node = functools.reduce(lambda node, key: node[key], parents, document)
+    if value is None:
+        del node[last]
+    else:
+        node[last] = value
+
+
 @dataclass(frozen=True)
 class Image:
     """An image as it was built."""

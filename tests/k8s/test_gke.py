@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.k8s.conftest import HOME, OVERLAYS, rendered
+from tests.k8s.conftest import HOME, OPERATOR, OVERLAYS, one, rendered
 
 ARGUMENTS = ("PROJECT=some-project", "ZONE=europe-west4-b", "CLUSTER=some-cluster", "CONTAINER=podman")
 
@@ -18,27 +18,20 @@ def printed(target, *arguments):
     return done.stdout.replace("\\\n", " ").splitlines()
 
 
-def test_the_pool_of_workers_scales_to_zero():
-    (command,) = [line for line in printed("gke-cluster", "NODES=5") if "node-pools create workers" in line]
-    words = command.split()
-    for option, value in (("--num-nodes", "0"), ("--min-nodes", "0"), ("--max-nodes", "5")):
-        assert words[words.index(option) + 1] == value
-    assert "--enable-autoscaling" in words
-
-
 @pytest.mark.parametrize("overlay", [name for name in OVERLAYS if name != "workstation"])
-def test_only_workers_may_use_that_pool(overlay):
+def test_the_pool_of_workers_scales_to_zero_and_only_they_may_use_it(overlay):
     """Any other pod there would keep its machine alive."""
-    (command,) = [line for line in printed("gke-cluster") if "node-pools create workers" in line]
+    (command,) = [line for line in printed("gke-cluster", "NODES=5") if "node-pools create workers" in line]
+    assert all(f"{option} " in f"{command} " for option in ("--enable-autoscaling", "--num-nodes 0", "--min-nodes 0"))
+    assert "--max-nodes 5 " in command
     key, value, effect = re.search(r"--node-taints ([^= ]+)=([^: ]+):(\w+)", command).groups()
     tolerated = {"key": key, "operator": "Equal", "value": value, "effect": effect}
     documents = rendered(overlay)
-    (job,) = [document["spec"]["mpiReplicaSpecs"] for document in documents if document["kind"] == "MPIJob"]
+    job = one(documents, "MPIJob")["spec"]["mpiReplicaSpecs"]
     worker = job["Worker"]["template"]["spec"]
     assert tolerated in worker["tolerations"] and worker["nodeSelector"]["cloud.google.com/gke-nodepool"] == "workers"
-    others = [job["Launcher"]["template"]["spec"]]
-    others += [document["spec"]["template"]["spec"] for document in documents if document["kind"] == "Deployment"]
-    assert len(others) == 2 and not any("tolerations" in spec for spec in others)
+    others = [job["Launcher"]["template"]["spec"], one(documents, "Deployment")["spec"]["template"]["spec"]]
+    assert not any("tolerations" in spec for spec in others)
 
 
 @pytest.mark.parametrize(
@@ -94,3 +87,12 @@ def test_nothing_is_changed_in_another_cluster(target, count):
     commands = re.findall(r"kubectl (?!kustomize)[^|&;}\n]*", "\n".join(printed(target)))
     assert len(commands) == count
     assert all("--context gke_some-project_europe-west4-b_some-cluster" in command for command in commands)
+
+
+@pytest.mark.parametrize("target", ["image", "gke-cluster", "gke-train", "gke-delete"])
+def test_make_prints_commands_for_the_project_it_is_given(target):
+    """None of them is silenced, and nothing but the arguments says whose cloud it is."""
+    text = "\n".join(printed(target))
+    assert re.search("podman " if target == "image" else "gcloud |kubectl ", text) and "some-project" in text
+    assert all("europe-west4-docker.pkg.dev" in word for word in text.split() if "pkg.dev" in word)
+    assert "\n\t@" not in (OPERATOR / "gke.mk").read_text()

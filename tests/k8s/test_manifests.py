@@ -11,12 +11,7 @@ import yaml
 from mpies.config.loading import load_config
 from mpies.sweeps.trials import check_trials, load_sweep
 from tests.k8s import schemas
-from tests.k8s.conftest import HOME, OPERATOR, OVERLAYS, render, rendered
-
-
-def one(documents, kind):
-    (found,) = [document for document in documents if document["kind"] == kind]
-    return found
+from tests.k8s.conftest import HOME, OPERATOR, OVERLAYS, one, render, rendered, set_at
 
 
 def test_every_recipe_travels_in_the_config_map():
@@ -24,29 +19,23 @@ def test_every_recipe_travels_in_the_config_map():
     assert listed == sorted(str(path.relative_to(HOME / "configs")) for path in (HOME / "configs").rglob("*.yaml"))
 
 
-def test_the_launcher_of_a_sweep_trains_valid_configs_whose_trials_are_mounted(tmp_path):
-    documents = rendered("sweep")
-    container = one(documents, "MPIJob")["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
-    config, out, folder = container["args"]
-    assert container["command"][:4] == ["mpies", "sweep", "--hostfile", "/etc/mpi/hostfile"]
-    assert out == "--out" and Path(folder).parent == Path("/runs")
-    (tmp_path / "sweep.yaml").write_text(one(documents, "ConfigMap")["data"][Path(config).name])
-    sweep = load_sweep(tmp_path / "sweep.yaml")
-    trials = sweep.list_trials()
-    check_trials(sweep, trials)
-    assert len(trials) == 40
-
-
-@pytest.mark.parametrize("overlay", [overlay for overlay in OVERLAYS if overlay != "sweep"])
-def test_the_launcher_trains_a_valid_config_that_is_mounted(overlay, tmp_path):
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_launcher_trains_what_is_mounted_and_valid(overlay, tmp_path):
     documents = rendered(overlay)
     container = one(documents, "MPIJob")["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
-    config, out, run = container["args"]
-    assert container["command"][:4] == ["mpies", "train", "--hostfile", "/etc/mpi/hostfile"]
-    assert out == "--out" and Path(run).parent == Path("/runs")
+    config, out, folder = container["args"]
+    command = "sweep" if overlay == "sweep" else "train"
+    assert container["command"][:4] == ["mpies", command, "--hostfile", "/etc/mpi/hostfile"]
+    assert out == "--out" and Path(folder).parent == Path("/runs")
     text = one(documents, "ConfigMap")["data"][Path(config).relative_to("/configs").name]
     (tmp_path / "config.yaml").write_text(text)
-    load_config(tmp_path / "config.yaml", ())
+    if command == "train":
+        load_config(tmp_path / "config.yaml", ())
+    else:
+        sweep = load_sweep(tmp_path / "config.yaml")
+        trials = sweep.list_trials()
+        check_trials(sweep, trials)
+        assert len(trials) == 40
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -133,20 +122,6 @@ def test_a_bucket_takes_the_place_of_filestore(tmp_path, mpijob_schema):
     assert schemas.against_crd(one(documents, "MPIJob"), mpijob_schema) == []
 
 
-@pytest.mark.parametrize("target", ["image", "gke-cluster", "gke-train", "gke-delete"])
-def test_make_prints_commands_for_the_project_it_is_given(target):
-    """None of them is silenced, and nothing but the arguments says whose cloud it is."""
-    arguments = ["PROJECT=some-project", "ZONE=europe-west4-b", "CLUSTER=some-cluster", "CONTAINER=podman"]
-    done = subprocess.run(
-        ["make", "--dry-run", target, *arguments], cwd=HOME, capture_output=True, text=True, check=True
-    )
-    words = done.stdout.split()
-    assert "podman" in words if target == "image" else {"gcloud", "kubectl"} & set(words)
-    assert all("europe-west4-docker.pkg.dev" in word for word in words if "pkg.dev" in word)
-    assert "some-project" in done.stdout
-    assert "\n\t@" not in (OPERATOR / "gke.mk").read_text()
-
-
 @pytest.mark.parametrize(
     "image", ["europe-west4-docker.pkg.dev/some-project/mpies/mpies:v7", "localhost:5001/mpies:dev"]
 )
@@ -179,39 +154,21 @@ def test_an_mpijob_is_taken_by_the_crd_and_the_operator(overlay, mpijob_schema):
     assert schemas.refused_by_operator(job) == []
 
 
-def misspell(job):
-    job["spec"]["slotPerWorker"] = job["spec"].pop("slotsPerWorker")
-
-
-def write_text_for_a_number(job):
-    job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = "2"
-
-
-def misspell_in_a_pod(job):
-    job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["resource"] = {}
-
-
-def repeat_a_variable(job):
-    env = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["env"]
-    env.append({**env[0], "value": "elsewhere"})
-
-
-def ask_for_no_workers(job):
-    job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 0
-
-
-def restart_always(job):
-    job["spec"]["mpiReplicaSpecs"]["Worker"]["restartPolicy"] = "Always"
-
-
 @pytest.mark.k8s
 @pytest.mark.parametrize(
-    "spoil",
-    [misspell, write_text_for_a_number, misspell_in_a_pod, repeat_a_variable, ask_for_no_workers, restart_always],
+    ("path", "value"),
+    [
+        ("spec/slotPerWorker", 2),
+        ("spec/mpiReplicaSpecs/Worker/replicas", "2"),
+        ("spec/mpiReplicaSpecs/Worker/template/spec/containers/0/resource", {}),
+        ("spec/mpiReplicaSpecs/Worker/template/spec/containers/0/env", [{"name": "A"}, {"name": "A", "value": "b"}]),
+        ("spec/mpiReplicaSpecs/Worker/replicas", 0),
+        ("spec/mpiReplicaSpecs/Worker/restartPolicy", "Always"),
+    ],
 )
-def test_a_spoilt_mpijob_is_refused(spoil, mpijob_schema):
+def test_a_spoilt_mpijob_is_refused(path, value, mpijob_schema):
     job = copy.deepcopy(one(rendered("workstation"), "MPIJob"))
-    spoil(job)
+    set_at(job, path, value)
     assert schemas.against_crd(job, mpijob_schema) or schemas.refused_by_operator(job)
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.k8s import schemas
-from tests.k8s.conftest import HOME, render, rendered
+from tests.k8s.conftest import HOME, one, render, rendered, set_at
 
 TRAINER = HOME / "k8s/trainer"
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -17,11 +17,6 @@ STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 def documents():
     rendered("workstation")  # skips where nothing renders
     return render(TRAINER)
-
-
-def one(documents, kind):
-    (found,) = [document for document in documents if document["kind"] == kind]
-    return found
 
 
 def replicated_jobs(documents):
@@ -82,28 +77,24 @@ def test_the_published_models_of_the_api_take_it(kind, documents):
     assert schemas.against_trainer(one(documents, kind)) == []
 
 
-def misspell(job, runtime):
-    job["spec"]["trainer"]["numNode"] = job["spec"]["trainer"].pop("numNodes")
-
-
-def write_text_for_a_number(job, runtime):
-    runtime["spec"]["mlPolicy"]["mpi"]["numProcPerNode"] = "2"
-
-
-def misspell_in_a_pod(job, runtime):
-    runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["volume"] = []
-
-
-def forget_the_runtime(job, runtime):
-    del job["spec"]["runtimeRef"]
-
-
-@pytest.mark.parametrize("spoil", [misspell, write_text_for_a_number, misspell_in_a_pod, forget_the_runtime])
-def test_what_is_spoilt_is_refused(spoil, documents):
+@pytest.mark.parametrize(
+    ("kind", "path", "value"),
+    [
+        ("TrainJob", "spec/trainer/numNode", 2),
+        ("TrainJob", "spec/runtimeRef", None),
+        ("ClusterTrainingRuntime", "spec/mlPolicy/mpi/numProcPerNode", "2"),
+        (
+            "ClusterTrainingRuntime",
+            "spec/template/spec/replicatedJobs/0/template/spec/template/spec/volume",
+            [],
+        ),
+    ],
+)
+def test_what_is_spoilt_is_refused(kind, path, value, documents):
     pytest.importorskip("kubeflow_trainer_api", reason="make test-k8s installs kubeflow-trainer-api")
-    both = [copy.deepcopy(one(documents, kind)) for kind in ("TrainJob", "ClusterTrainingRuntime")]
-    spoil(*both)
-    assert [schemas.against_trainer(document) for document in both].count([]) == 1
+    spoilt = copy.deepcopy(one(documents, kind))
+    set_at(spoilt, path, value)
+    assert schemas.against_trainer(spoilt) != []
 
 
 @pytest.mark.k8s

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.page.test_page import INK, open_page, wait_for_text, zoom  # noqa: F401 (a fixture)
+from tests.page.test_page import INK, append, open_page, wait_for_text, zoom  # noqa: F401 (a fixture)
 from tests.report.web.served_runs import HEADER, line
 
 pytestmark = pytest.mark.browser
@@ -39,8 +39,9 @@ def sweep(run_folder):
     return run_folder
 
 
-def hash_of(*names):
-    return "+" + "+".join(name.replace("/", "%2F").replace("=", "%3D") for name in names)
+def compare(page, *names):
+    """Let the page compare these runs."""
+    page.goto(page.url.split("#")[0] + "#+" + "+".join(name.replace("/", "%2F").replace("=", "%3D") for name in names))
 
 
 def test_runs_that_are_checked_are_overlaid_in_groups(open_page, sweep):  # noqa: F811
@@ -79,7 +80,7 @@ def test_the_newest_run_is_first_and_trials_are_folded_under_their_sweep(open_pa
 
 def test_curves_are_smoothed_where_the_reader_wants_it(open_page, sweep):  # noqa: F811
     page = open_page()
-    page.goto(page.url.split("#")[0] + "#" + hash_of("sweep/sigma=0.1_seed=1", "sweep/sigma=0.2_seed=1"))
+    compare(page, "sweep/sigma=0.1_seed=1", "sweep/sigma=0.2_seed=1")
     wait_for_text(page, "#name", "2 runs in 2 groups")
     page.select_option("select[name=drawn]", "return_mean")
     page.wait_for_function("() => compared.drawn === 'return_mean' && panels[0].data[2].length > 10")
@@ -93,7 +94,7 @@ def test_curves_are_smoothed_where_the_reader_wants_it(open_page, sweep):  # noq
 def test_runs_that_are_left_out_are_counted(open_page, sweep):  # noqa: F811
     add_run(sweep, "again", 0.1, 1, [line(1)])
     page = open_page()
-    page.goto(page.url.split("#")[0] + "#" + hash_of("sweep/sigma=0.1_seed=1", "again", "truncated"))
+    compare(page, "sweep/sigma=0.1_seed=1", "again", "truncated")
     wait_for_text(page, "#name", "1 run in 1 group")
     words = "1 run without a generation left out. 1 run with the config and seed of another one left out."
     assert words in page.inner_text("#about")
@@ -101,19 +102,22 @@ def test_runs_that_are_left_out_are_counted(open_page, sweep):  # noqa: F811
 
 def test_a_comparison_follows_its_runs_and_keeps_its_view(open_page, sweep):  # noqa: F811
     page = open_page()
-    page.goto(page.url.split("#")[0] + "#" + hash_of("sweep/sigma=0.1_seed=1", "first"))
+    compare(page, "sweep/sigma=0.1_seed=1", "first")
     wait_for_text(page, "#name", "2 runs in 2 groups")
     page.select_option("select[name=drawn]", "return_mean")
     page.wait_for_function("() => compared.drawn === 'return_mean' && panels[0].data[0].at(-1) === 40")
     zoom(page, "panels[0].plot")
     page.focus("#panels .uplot")
-    with open(sweep / "sweep/sigma=0.1_seed=1/metrics.csv", "a") as file:
-        file.write("".join(map(line, range(41, 61))))
+    append(sweep / "sweep/sigma=0.1_seed=1", *range(41, 61))
     page.wait_for_function("() => panels[0].data[0].at(-1) === 60")
     assert page.evaluate("[panels[0].plot.scales.x.min, panels[0].plot.scales.x.max]") == [1, 2]
     assert page.evaluate("document.activeElement.classList.contains('uplot')")
     page.select_option("select[name=axis]", "steps")
     page.wait_for_selector("#panels .uplot[aria-label*='environment steps']")
+    page.focus(".skip")  # the link past the list keeps the selection
+    selected = page.url
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "run" and page.url == selected and "#+" in selected
 
 
 def test_costs_are_drawn_on_a_logarithmic_axis(open_page, sweep):  # noqa: F811
@@ -135,7 +139,7 @@ def test_costs_are_drawn_on_a_logarithmic_axis(open_page, sweep):  # noqa: F811
     page.select_option("select[name=vertical]", "linear")
     assert page.evaluate(f"{kind} === undefined")
     page.select_option("select[name=vertical]", "auto")
-    page.goto(page.url.split("#")[0] + "#" + hash_of("function", "group/long"))
+    compare(page, "function", "group/long")
     page.wait_for_selector("#panels .uplot")
     assert page.evaluate("panels.filter(panel => panel.scale.distr === 4).map(panel => panel.title)") == ["rastrigin"]
     assert page.evaluate("panels.map(panel => panel.title).sort()") == ["LunarLander-v3", "rastrigin"]
@@ -146,7 +150,7 @@ def test_an_axis_has_a_place_for_a_target_of_the_other_sign(open_page, run_folde
     add_run(run_folder, "other", lines=rows, target=-3)
     page = open_page("other")
     assert page.evaluate("!charts[0].scale.distr && charts[0].plot.scales.y.min < -3")
-    page.goto(page.url.split("#")[0] + "#" + hash_of("other"))
+    compare(page, "other")
     page.select_option("select[name=drawn]", "return_mean")
     page.wait_for_function("() => compared.drawn === 'return_mean' && panels.length === 1")
     assert page.evaluate("!panels[0].scale.distr && panels[0].plot.scales.y.min < -3")

@@ -44,6 +44,18 @@ def wait_for_text(page, selector, text):
     page.wait_for_function("([s, t]) => document.querySelector(s).textContent.includes(t)", arg=[selector, text])
 
 
+def zoom(page, plot):
+    """Zoom in on the first two generations of a curve, as dragging does."""
+    page.evaluate(f"{plot}.setScale('x', {{min: 1, max: 2}})")
+    page.wait_for_function(f"() => {plot}.scales.x.max === 2")
+
+
+def append(run, *lines):
+    """Let a run have further lines of metrics.csv; a number stands for the line of that generation."""
+    with open(run / "metrics.csv", "a") as file:
+        file.writelines(line(one) if isinstance(one, int) else one for one in lines)
+
+
 def test_the_page_draws_the_curves_and_names_the_run(open_page):
     page = open_page("group%2Flong")
     titles = page.locator("#charts .chart h3").all_inner_texts()
@@ -65,8 +77,7 @@ def test_a_new_generation_appears_by_itself(open_page, run_folder):
     page = open_page("first")
     before = page.query_selector("#charts .chart").evaluate(INK)
     label = page.get_attribute(".uplot", "aria-label")
-    with open(run_folder / "first" / "metrics.csv", "a") as file:
-        file.write("".join(map(line, range(4, 31))) + line(31)[:30])
+    append(run_folder / "first", *range(4, 31), line(31)[:30])
     with open(run_folder / "first" / "log.txt", "a") as file:
         file.write("a line that was not there\n")
     wait_for_text(page, "#numbers", "30")
@@ -77,28 +88,8 @@ def test_a_new_generation_appears_by_itself(open_page, run_folder):
     assert "<script>" in page.inner_text("#log")  # shown, not run
 
 
-def test_a_page_that_is_opened_before_the_first_generation_follows_the_run(open_page, run_folder):
-    """First the curves of the generations come by themselves, then that of the first evaluation."""
-    (run_folder / "first" / "metrics.csv").write_text(HEADER)
-    page = open_page("group%2Flong")
-    page.goto(page.url.replace("group%2Flong", "first"))
-    page.wait_for_function("() => run.name === 'first' && !run.newest.generation")
-    with open(run_folder / "first" / "metrics.csv", "a") as file:
-        file.write("".join(map(line, range(1, 5))))
-    page.wait_for_function("() => run.newest.generation === 4 && charts.length > 5")
-    drawn = "charts.find((chart) => chart.title === 'Return').shown"
-    assert "eval_mean" not in page.evaluate(drawn)
-    with open(run_folder / "first" / "metrics.csv", "a") as file:
-        file.write(line(5))
-    page.wait_for_function(f"() => {drawn}.includes('eval_mean')")
-    assert page.is_hidden("#trouble")
-
-
 def test_one_bad_member_does_not_flatten_the_curve(open_page, run_folder):
-    lines = [line(number) for number in range(4, 41)]
-    lines[0] = lines[0].replace(",-1,9,", ",-90000,9,")
-    with open(run_folder / "first" / "metrics.csv", "a") as file:
-        file.write("".join(lines))
+    append(run_folder / "first", line(4).replace(",-1,9,", ",-90000,9,"), *range(5, 41))
     page = open_page("first")
     low, high = page.evaluate("[charts[0].plot.scales.y.min, charts[0].plot.scales.y.max]")
     assert -50 < low < -2 and 200 < high < 250  # the target is 200
@@ -136,13 +127,63 @@ def test_a_chosen_run_that_is_removed_is_named(open_page, run_folder):
     assert not page.locator("#trouble").is_visible()
 
 
-def test_a_download_arrives(open_page, run_folder):
-    page = open_page("first")
+def test_what_belongs_to_a_run_is_shown_and_can_be_downloaded_in_the_colours_of_the_reader(open_page, run_folder):
+    run = run_folder / "first"
+    imageio.v3.imwrite(run / "film.gif", np.zeros((2, 20, 30, 3), np.uint8))
+    (run / "episode.mp4").write_bytes(b"no film")
+    page = open_page("first", color_scheme="dark")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(paper) == "rgb(20, 23, 27)"
+    page.emulate_media(color_scheme="light")
+    assert page.evaluate(paper) == "rgb(255, 255, 255)"
+    page.wait_for_selector(".uplot canvas")
     with page.expect_download() as waiting:
         page.click("text=best policy")
     assert waiting.value.suggested_filename == "first-best.h5"
-    assert os.path.getsize(waiting.value.path()) == (run_folder / "first" / "best.h5").stat().st_size
+    assert os.path.getsize(waiting.value.path()) == (run / "best.h5").stat().st_size
     assert page.locator("#downloads a").count() == 4
+    page.wait_for_selector("#ranks meter")
+    assert page.locator("#ranks b").all_inner_texts() == ["2 %", "31 %"]  # of their time
+    page.click("#pictures summary")
+    page.wait_for_function("() => document.querySelector('#pictures img').naturalWidth === 30")
+    assert page.locator("#pictures figcaption").all_inner_texts() == ["episode.mp4", "film.gif"]
+
+
+def test_a_page_that_is_opened_before_the_first_generation_follows_the_run(open_page, run_folder):
+    """First the curves of the generations come by themselves, then that of the first evaluation."""
+    run = run_folder / "first"
+    (run / "metrics.csv").write_text(HEADER)
+    page = open_page("group%2Flong")
+    page.goto(page.url.replace("group%2Flong", "first"))
+    page.wait_for_function("() => run.name === 'first' && !run.newest.generation")
+    append(run, 1)
+    page.wait_for_function("() => run.newest.generation === 1 && charts.length > 5")
+    are_points = "charts[1].plot.series[1].points.show(charts[1].plot, 1)"
+    assert page.evaluate(are_points) is True  # while the curve is short
+    append(run, 2, 3, 4)
+    page.wait_for_function("() => charts[1].plot.data[0].length === 4")
+    assert page.evaluate(are_points) is False
+    drawn = "charts.find((chart) => chart.title === 'Return').shown"
+    assert "eval_mean" not in page.evaluate(drawn)
+    append(run, 5)
+    page.wait_for_function(f"() => {drawn}.includes('eval_mean')")
+    assert page.is_hidden("#trouble")
+
+
+def test_what_the_reader_chooses_stays_when_generations_come(open_page, run_folder):
+    """The part that is zoomed in on, and the focus; the time axis changes its unit with its label."""
+    page = open_page("first")
+    zoom(page, "charts[0].plot")
+    append(run_folder / "first", 4)
+    page.wait_for_function("() => charts[0].plot.data[0].at(-1) === 4 && charts[1].plot.scales.x.max === 4")
+    assert page.evaluate("[charts[0].plot.scales.x.min, charts[0].plot.scales.x.max]") == [1, 2]
+    page.select_option("select[name=axis]", "seconds")
+    page.wait_for_selector(".uplot[aria-label*='training time, seconds']")
+    page.focus(".uplot")
+    append(run_folder / "first", *range(5, 701))  # half a second each
+    page.wait_for_function("() => run.newest.generation === 700")
+    assert page.evaluate("charts[0].plot.axes[0].label") == "training time, minutes"
+    assert page.evaluate("document.activeElement.classList.contains('uplot')")
 
 
 def test_everything_is_reached_by_keyboard(open_page):
@@ -189,21 +230,6 @@ def test_nothing_is_cut_off_at_any_width(width, open_page):
         assert place is None or (place["x"] >= 0 and place["x"] + place["width"] <= width)
 
 
-def test_light_and_dark_follow_the_reader(open_page):
-    page = open_page("first", color_scheme="dark")
-    paper = "getComputedStyle(document.body).backgroundColor"
-    assert page.evaluate(paper) == "rgb(20, 23, 27)"
-    page.emulate_media(color_scheme="light")
-    assert page.evaluate(paper) == "rgb(255, 255, 255)"
-    page.wait_for_selector(".uplot canvas")
-
-
-def test_the_idle_share_of_each_rank_is_shown(open_page):
-    page = open_page("first")
-    page.wait_for_selector("#ranks meter")
-    assert page.locator("#ranks b").all_inner_texts() == ["2 %", "31 %"]
-
-
 def test_a_server_that_is_gone_is_reported_and_comes_back(open_page, server):
     page = open_page("first")
     page.route("**/api/**", lambda route: route.abort())
@@ -213,64 +239,3 @@ def test_a_server_that_is_gone_is_reported_and_comes_back(open_page, server):
     page.wait_for_selector("#trouble", state="hidden")
     assert set(open_page.problems) == {"Failed to load resource: net::ERR_FAILED"}
     open_page.problems.clear()
-
-
-def test_pictures_of_a_run_are_shown(open_page, run_folder):
-    run = run_folder / "first"
-    imageio.v3.imwrite(run / "film.gif", np.zeros((2, 20, 30, 3), np.uint8))
-    (run / "episode.mp4").write_bytes(b"no film")
-    page = open_page("first")
-    page.click("#pictures summary")
-    page.wait_for_function("() => document.querySelector('#pictures img').naturalWidth === 30")
-    assert page.locator("#pictures figcaption").all_inner_texts() == ["episode.mp4", "film.gif"]
-
-
-def zoom(page, plot):
-    """Zoom in on the first two generations of a curve, as dragging does."""
-    page.evaluate(f"{plot}.setScale('x', {{min: 1, max: 2}})")
-    page.wait_for_function(f"() => {plot}.scales.x.max === 2")
-
-
-def append(run, generations):
-    with open(run / "metrics.csv", "a") as file:
-        file.write("".join(map(line, generations)))
-
-
-def test_what_the_reader_zooms_in_on_stays_when_generations_come(open_page, run_folder):
-    page = open_page("first")
-    zoom(page, "charts[0].plot")
-    append(run_folder / "first", [4])
-    page.wait_for_function("() => charts[0].plot.data[0].at(-1) === 4 && charts[1].plot.scales.x.max === 4")
-    assert page.evaluate("[charts[0].plot.scales.x.min, charts[0].plot.scales.x.max]") == [1, 2]
-
-
-def test_the_time_axis_changes_its_unit_with_its_label(open_page, run_folder):
-    page = open_page("first")
-    page.select_option("select[name=axis]", "seconds")
-    page.wait_for_selector(".uplot[aria-label*='training time, seconds']")
-    page.focus(".uplot")
-    append(run_folder / "first", range(4, 701))  # half a second each
-    page.wait_for_function("() => run.newest.generation === 700")
-    assert page.evaluate("charts[0].plot.axes[0].label") == "training time, minutes"
-    assert page.evaluate("document.activeElement.classList.contains('uplot')")
-
-
-def test_points_are_shown_while_a_curve_is_short(open_page, run_folder):
-    (run_folder / "first" / "metrics.csv").write_text(HEADER + line(1))
-    page = open_page("group%2Flong")
-    page.goto(page.url.replace("group%2Flong", "first"))
-    page.wait_for_function("() => run.name === 'first'")
-    shown = "charts[1].plot.series[1].points.show(charts[1].plot, 1)"
-    assert page.evaluate(shown) is True
-    append(run_folder / "first", [2, 3, 4])  # no evaluation, which would have its own reason to build the curves again
-    page.wait_for_function("() => charts[1].plot.data[0].length === 4")
-    assert page.evaluate(shown) is False
-
-
-def test_the_link_past_the_list_keeps_the_selection(open_page):
-    page = open_page("first")
-    page.goto(page.url.split("#")[0] + "#+first+group%2Flong")
-    wait_for_text(page, "#name", "1 run in 1 group")
-    page.focus(".skip")
-    page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "run" and page.url.endswith("#+first+group%2Flong")

@@ -4,6 +4,7 @@ Every run must come to the digests of the same config on one rank without Slurm.
 """
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -116,23 +117,23 @@ def check_resumed(job, run, undisturbed, mend=lambda: None):
     assert read_digests(run) == undisturbed(ENDLESS, end)
 
 
-def test_the_time_limit_ends_in_a_resumed_run(start_endless, undisturbed, cluster):
-    job, run = start_endless(options=["--time=60", "--signal=B:USR1@120"])
-    cluster.run("scontrol", "update", f"JobId={job.number}", f"TimeLimit={job.minutes() + 2}")
+URGENT = "sbatch --partition=urgent --nodes=3 --exclusive --output=/dev/null '--wrap=sleep 1'"
+
+
+@pytest.mark.parametrize(
+    ("more", "command"),
+    [
+        ({"environment": {"MPIES_LAUNCHER": "mpirun"}}, "scancel --batch --signal=USR1 {job}"),
+        ({"options": ["--time=60", "--signal=B:USR1@120"]}, "scontrol update JobId={job} TimeLimit={soon}"),
+        ({}, "scontrol requeue {job}"),
+        ({}, URGENT),  # it preempts the job
+    ],
+)
+def test_what_breaks_a_job_off_ends_in_a_resumed_run(more, command, start_endless, undisturbed, cluster):
+    job, run = start_endless(**more)
+    cluster.run(*shlex.split(command.format(job=job.number, soon=job.minutes() + 2)))
     check_resumed(job, run, undisturbed)
-    assert "was stopped and has lost nothing; back into the queue" in job.log()
-
-
-def test_usr1_to_ranks_of_mpirun_ends_in_a_resumed_run(start_endless, undisturbed, cluster):
-    job, run = start_endless(environment={"MPIES_LAUNCHER": "mpirun"})
-    cluster.run("scancel", "--batch", "--signal=USR1", job.number)
-    check_resumed(job, run, undisturbed)
-
-
-def test_scontrol_requeue_ends_in_a_resumed_run(start_endless, undisturbed, cluster):
-    job, run = start_endless()
-    cluster.run("scontrol", "requeue", job.number)
-    check_resumed(job, run, undisturbed)
+    assert not more or "was stopped and has lost nothing; back into the queue" in job.log()
 
 
 def test_a_suspended_job_goes_on_and_the_pause_does_not_count(start_endless, undisturbed, cluster):
@@ -146,12 +147,6 @@ def test_a_suspended_job_goes_on_and_the_pause_does_not_count(start_endless, und
     digests = read_digests(run)
     assert job.restarts() == 0 and len(launcher(job)) == 1
     assert digests == undisturbed(ENDLESS, len(digests))
-
-
-def test_a_preempted_job_ends_in_a_resumed_run(start_endless, undisturbed, cluster):
-    job, run = start_endless()
-    cluster.run("sbatch", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
-    check_resumed(job, run, undisturbed)
 
 
 def check_followed(job, run, undisturbed, cluster, submit):
@@ -174,16 +169,15 @@ def check_followed(job, run, undisturbed, cluster, submit):
     assert "continues after this one" not in following.log()
 
 
-def test_a_site_that_ends_what_it_preempts_gets_a_job_that_follows(start_endless, undisturbed, cluster, submit):
-    job, run = start_endless(options=["--partition=ended"])
-    cluster.run("sbatch", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
-    check_followed(job, run, undisturbed, cluster, submit)
-
-
-def test_a_site_that_forbids_to_requeue_gets_a_job_that_follows(start_endless, undisturbed, cluster, submit):
-    job, run = start_endless()
-    cluster.run("scontrol", "update", f"JobId={job.number}", "Requeue=0")
-    cluster.run("scancel", "--batch", "--signal=USR1", job.number)
+@pytest.mark.parametrize("partition", ["ended", "batch"])
+def test_a_site_that_does_not_requeue_gets_a_job_that_follows(partition, start_endless, undisturbed, cluster, submit):
+    """One that ends what it preempts, and one that forbids it."""
+    job, run = start_endless(options=[f"--partition={partition}"])
+    if partition == "ended":
+        cluster.run(*shlex.split(URGENT))
+    else:
+        cluster.run("scontrol", "update", f"JobId={job.number}", "Requeue=0")
+        cluster.run("scancel", "--batch", "--signal=USR1", job.number)
     check_followed(job, run, undisturbed, cluster, submit)
 
 
