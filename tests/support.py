@@ -107,6 +107,42 @@ gymnasium.register("Faulty-v0", Faulty)
 """
 
 
+# See `environment_module`.
+ENVIRONMENT = """
+import os, signal, sys, threading, time
+import gymnasium, numpy as np
+
+class NAME(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32), gymnasium.spaces.Discrete(2)
+    episodes = 0
+
+    def __init__(self, fault="none"):
+        INIT
+
+    def reset(self, seed=None, options=None):
+        NAME.episodes += 1
+        self.steps = 0
+        RESET
+        return np.float32([(seed or 0) % 7 / 7, 1]), {}
+
+    def step(self, action):
+        self.steps += 1
+        STEP
+        return np.ones(2, np.float32), float(action), self.steps >= LENGTH, False, {}
+"""
+
+
+def environment_module(name, init="pass", reset="pass", step="pass", length=1):
+    """The text of a file with an environment that does this in its methods, and whose episodes have so many steps.
+
+    The lines of a method know its arguments, `self.steps`, and how many episodes its process has begun.
+    """
+    text = ENVIRONMENT.replace("NAME", name).replace("LENGTH", str(length))
+    for word, lines in {"INIT": init, "RESET": reset, "STEP": step}.items():
+        text = text.replace(word, lines.replace("\n", "\n        "))
+    return text
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a command ended."""

@@ -7,18 +7,8 @@ import sys
 import psutil
 import pytest
 
-SLEEPING = """
-import time, gymnasium, numpy as np
-from gymnasium import spaces
+from tests.support import environment_module
 
-class Sleeping(gymnasium.Env):
-    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
-    def reset(self, seed=None, options=None):
-        return np.zeros(2, np.float32), {}
-    def step(self, action):
-        time.sleep(0.02)
-        return np.ones(2, np.float32), float(action), True, False, {}
-"""
 CONFIG = """
 environment: {id: 'sleeping.py:Sleeping'}
 policy: {hidden: []}
@@ -33,7 +23,7 @@ stop: {generations: 12}
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder with a config of generations that take a fifth of a second on 2 ranks; it is the working directory."""
-    (tmp_path / "sleeping.py").write_text(SLEEPING)
+    (tmp_path / "sleeping.py").write_text(environment_module("Sleeping", step="time.sleep(0.02)"))
     (tmp_path / "config.yaml").write_text(CONFIG)
     monkeypatch.chdir(tmp_path)
     return tmp_path

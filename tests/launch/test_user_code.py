@@ -9,31 +9,8 @@ import time
 import pytest
 
 from mpies.runs.formats.metrics import read_metrics
-from tests.support import wait_for
+from tests.support import environment_module, wait_for
 
-ENVIRONMENT = """
-import os, signal, threading, time
-import gymnasium, numpy as np
-
-class Room(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    episodes = 0
-
-    def __init__(self):
-        {first}
-
-    def reset(self, seed=None, options=None):
-        Room.episodes += 1
-        self.steps = 0
-        {reset}
-        return np.float32([(seed or 0) % 7 / 7]), {{}}
-
-    def step(self, action):
-        {step}
-        self.steps += 1
-        return np.zeros(1, np.float32), float(action[0]), self.steps > 3, False, {{}}
-"""
 SMALL = ["noise.size=20000", "policy.hidden=[]", "solver.population=8", "evaluation.every=0", "evaluation.episodes=1"]
 
 
@@ -43,7 +20,7 @@ def start(tmp_path, start_mpies):
     started = []
 
     def start(*arguments, first="pass", reset="pass", step="pass", ranks=0, **options):
-        (tmp_path / "room.py").write_text(ENVIRONMENT.format(first=first, reset=reset, step=step))
+        (tmp_path / "room.py").write_text(environment_module("Room", first, reset, step, length=4))
         command = ["train", "room.py:Room", "--out", "run", *SMALL, *arguments]
         if not ranks and not options:
             return start_mpies(0, *command)

@@ -5,32 +5,18 @@ import csv
 import pytest
 
 from mpies.runs.formats.metrics import read_digests, read_metrics
-from tests.support import FAULTY, FAULTY_MODULE, train
+from tests.support import FAULTY, FAULTY_MODULE, environment_module, train
 
 # Ranks of a group of two are neighbours, so the second one of each has an odd number.
-ENVIRONMENT = """
-import os, time
-import gymnasium, numpy as np
-from gymnasium import spaces
-
-IS_SECOND = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)) % 2 == 1
-
-class Faulty(gymnasium.Env):
-    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
-    def __init__(self, fault):
-        self.fault = fault
-        if fault == "built" and IS_SECOND:
-            raise RuntimeError("no licence")
-    def reset(self, seed=None, options=None):
-        self.reward = np.random.default_rng(seed).random()
-        return np.ones(2, np.float32), {}
-    def step(self, action):
-        time.sleep(0.002)  # so that no rank has played all before the others begin
-        if self.fault == "step" and IS_SECOND:
-            raise RuntimeError("out of balance")
-        reward = float("nan") if self.fault == "nan" else self.reward * float(action)
-        return np.ones(2, np.float32), reward, True, False, {}
-"""
+SECOND = 'self.is_second = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)) % 2 == 1\n'
+ENVIRONMENT = environment_module(
+    "Faulty",
+    SECOND + 'self.fault = fault\nif fault == "built" and self.is_second: raise RuntimeError("no licence")',
+    "self.reward = np.random.default_rng(seed).random()",
+    # It sleeps so that no rank has played all before the others begin.
+    'time.sleep(0.002)\nif self.fault == "step" and self.is_second: raise RuntimeError("out of balance")\n'
+    'action = float("nan") if self.fault == "nan" else self.reward * float(action)',
+)
 SOLVER = """
 import os
 import numpy as np

