@@ -28,7 +28,7 @@ from mpies.report.compare.curves import Curves, read_all_curves
 from mpies.report.compare.statistics import bootstrap_interval, interquartile_mean
 from mpies.report.document import find_seeds
 from mpies.report.evaluate import evaluate_policy
-from mpies.report.figures import BLUE, GREEN, MARKERS, format_ticks, new_figure, paper_style, render
+from mpies.report.figures import BLUE, GREEN, MARKERS, format_ticks, new_panels, paper_style, render
 from mpies.report.records import (
     CUT_SHORT,
     RESULTS,
@@ -194,7 +194,7 @@ def draw_seeds(name: str, record: Record) -> "Figure":
 
     The band is what `mpies reproduce` compares with.  Curves that others published are drawn beside it.
     """
-    figure, axes = new_figure(8.0, f"{name}, {counted(len(record['seeds']), 'seed')}")
+    figure, [axes] = new_panels(8.0, f"{name}, {counted(len(record['seeds']), 'seed')}")
     rows = [read_recorded_metrics(name, record, seed["seed"]) for seed in record["seeds"]]
     band = Band.of(rows)
     steps = np.unique(np.concatenate([curve[:, 0] for curve in band.curves]))

@@ -5,6 +5,7 @@ import json
 import click
 
 from mpies.cli.parameters import CONFIG, COUNT, OPTIONAL_CONFIG, OVERRIDES, PATH, TRUST, end, user_errors
+from mpies.core.errors import ConfigError
 
 
 @click.command()
@@ -22,7 +23,6 @@ def check(config: str | None, schema: bool, keys: bool, ranks: int, overrides: t
     """
     from mpies.config.loading import as_yaml, load_config, resolved
     from mpies.config.reference import describe_keys, make_schema
-    from mpies.core.errors import ConfigError
 
     if schema:
         click.echo(json.dumps(make_schema(), indent=2))
@@ -68,10 +68,9 @@ def doctor(config: str | None, out: str, overrides: tuple[str, ...]) -> None:
 @click.argument("environments", nargs=-1, required=True, metavar="ENVIRONMENT ...", type=PATH)
 @click.option("--steps", default=300, type=COUNT, help="Maximum length of an episode, in steps.")
 @click.option("--episodes", default=1000, type=click.IntRange(0), help="Episodes to measure the growth of memory over.")
-@click.option("--markdown", is_flag=True, help="Print a Markdown table, as in docs/environments.md.")
 @click.option("--fresh", is_flag=True, hidden=True, help="Print the traces of a fresh instance only.")
 @user_errors
-def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bool, fresh: bool) -> None:
+def probe(environments: tuple[str, ...], steps: int, episodes: int, fresh: bool) -> None:
     """Check whether episodes depend on their seed and actions alone.
 
     ENVIRONMENT is an environment's id or a config.  It also measures whether memory grows.  Exit 1 if one is not
@@ -82,7 +81,7 @@ def probe(environments: tuple[str, ...], steps: int, episodes: int, markdown: bo
     if fresh:  # in the other process of a probe
         print_traces(environments[0], steps)
     else:
-        end(print_probes(environments, steps, episodes, markdown))
+        end(print_probes(environments, steps, episodes))
 
 
 @click.command()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mpies.cli.parameters import CONFIG, COUNT, OVERRIDES, Decorator, add_options, sweep_options, user_errors
+from mpies.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from mpies.launch.cluster.submit import Job
@@ -44,7 +45,6 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(sweep: bool, options: "SweepOptions", ranks_per_run: int | None, **given: Any) -> None:
-        from mpies.core.errors import ConfigError
         from mpies.launch.cluster.submit import Request, plan_run, plan_sweep
 
         request = Request(**{entry.name: given.pop(entry.name) for entry in fields(Request) if entry.name in given})

@@ -10,6 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, ParamSpec
 
 import click
+from click.core import ParameterSource
+
+from mpies.core.errors import FAILED, FINISHED, USER_ERROR, ConfigError, UserError, explain_os_error
+from mpies.core.interrupt import interruptible
+from mpies.core.text import escape, one_line
 
 Arguments = ParamSpec("Arguments")
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
@@ -116,10 +121,6 @@ def refuse_given(names: Iterable[str], reason: str) -> None:
 
     names: of the parameters.  reason: what the message says behind the option.
     """
-    from click.core import ParameterSource
-
-    from mpies.core.errors import ConfigError
-
     context = click.get_current_context()
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -132,7 +133,6 @@ def host_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*args: Any, hosts: str | None, hostfile: str | None, **kwargs: Any) -> None:
-        from mpies.core.errors import ConfigError
         from mpies.launch.hosts import Where
 
         for option, value in (("--hosts", hosts), ("--hostfile", hostfile)):
@@ -181,9 +181,6 @@ def user_errors(command: Callable[Arguments, None]) -> Callable[Arguments, None]
 
     @functools.wraps(command)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
-        from mpies.core.errors import FAILED, USER_ERROR, UserError, explain_os_error
-        from mpies.core.interrupt import interruptible
-
         try:
             with interruptible():
                 command(*args, **kwargs)
@@ -203,15 +200,11 @@ def user_errors(command: Callable[Arguments, None]) -> Callable[Arguments, None]
 
 def echo(text: object) -> None:
     """Print a text on standard output, with escapes for control characters, which the name of a file may hold."""
-    from mpies.core.text import escape
-
     click.echo(escape(str(text)))
 
 
 def end_with_error(message: str, code: int) -> NoReturn:
     """End the process with this exit code and a line on standard error."""
-    from mpies.core.text import one_line
-
     with contextlib.suppress(OSError):  # standard error may be full or closed
         click.echo(f"mpies: {one_line(message)}", err=True)
     sys.exit(code)
@@ -219,6 +212,4 @@ def end_with_error(message: str, code: int) -> NoReturn:
 
 def end(is_good: bool) -> NoReturn:
     """End the process with exit code 0 where the answer of a command is good, else 1."""
-    from mpies.core.errors import FAILED, FINISHED
-
     sys.exit(FINISHED if is_good else FAILED)

@@ -5,6 +5,7 @@ import json
 import click
 
 from mpies.cli.parameters import COUNT, POLICY, TRUST, echo, end, end_with_error, refuse_given, user_errors
+from mpies.core.errors import FAILED, ConfigError
 
 SEED = click.option(
     "--seed", type=click.IntRange(0), help="Seed of the held-out episodes; default the seed of the run."
@@ -74,12 +75,13 @@ def play(
     one, or if episodes fail that --video should show.
     """
     if member is None:
-        from mpies.report.evaluate import play_policy
+        from mpies.report.evaluate import show_policy
         from mpies.runs.formats.metrics import format_return
+        from mpies.training.replay import load_policy_of
 
-        played, returns = play_policy(policy, episodes, seed, video, not stochastic, generation)
-        listed = ", ".join(map(format_return, returns))
-        echo(f"{video or policy}: generation {played}, return {listed}")
+        played = load_policy_of(policy, generation)
+        listed = ", ".join(map(format_return, show_policy(played, episodes, seed, video, not stochastic)))
+        echo(f"{video or policy}: generation {played.generation}, return {listed}")
         return
     refuse_given(("episodes", "seed", "stochastic", "generation"), "has no effect with --member; leave it out")
     of_generation, number = parse_member(member)
@@ -92,16 +94,12 @@ def play(
     for episode, message in failures.items():
         echo(f"episode {episode}: {message}")
     if video and failures:
-        from mpies.core.errors import FAILED
-
         end_with_error(f"{video}: not written, since episodes of this member failed; play another --member", FAILED)
     end(recorded == replayed or (recorded != recorded and replayed != replayed))  # NaN, where episodes failed
 
 
 def parse_member(text: str) -> tuple[int, int]:
     """The generation and the member's number of "12,3".  Raises ConfigError."""
-    from mpies.core.errors import ConfigError
-
     generation, comma, number = text.partition(",")
     if not (comma and generation.isdecimal() and number.isdecimal() and int(generation) > 0):
         raise ConfigError(f"--member must be GENERATION,NUMBER such as 12,3, but is {text!r}")

@@ -7,6 +7,9 @@ from pathlib import Path
 import click
 
 from mpies.cli.parameters import COUNT, RUN, RUNS, TRUST, NumberRange, echo, end, refuse_given, user_errors
+from mpies.core.errors import RunError
+from mpies.core.paths import absolute
+from mpies.core.text import align
 
 WIDTH = click.option("--width", default=8.0, type=NumberRange(3, 40), help="Width of a plot in inches.")
 FORMATS = click.option(
@@ -53,7 +56,6 @@ def plot(
     The pictures are reward_vs_*.png in the directory of each RUN.  A RUN without a generation is left out.  With
     --trajectory, a RUN of fewer than three generations is left out too, and one whose mean never moved.
     """
-    from mpies.core.errors import RunError
     from mpies.report.compare.curves import read_curves
     from mpies.report.figures import write_plots
 
@@ -97,11 +99,11 @@ def report(run: str, out: str | None, video: bool) -> None:
     from mpies.report.document import write_report
 
     if video:
-        from mpies.core.paths import absolute
-        from mpies.report.evaluate import play_policy
+        from mpies.report.evaluate import show_policy
+        from mpies.runs.formats.policy_file import load_policy
 
         read_curves(run)  # else a policy file would be played first
-        play_policy(run, 1, None, Path(run) / "video.mp4")
+        show_policy(load_policy(run), 1, None, Path(run) / "video.mp4")
         out, run = out or str(Path(run) / "report.html"), str(absolute(run))  # the environment may have left the folder
     echo(write_report(run, out))
 
@@ -129,7 +131,6 @@ def compare(
     sweep, all settings are ranked in ranking.csv and ranking.json, and the best ten are compared.  Seconds are compared
     only if all runs were trained on the same machine.
     """
-    from mpies.core.text import align
     from mpies.report.compare.curves import find_machine, read_all_curves
     from mpies.report.compare.run_groups import group_runs
     from mpies.report.compare.statistics import tabulate, write_comparison

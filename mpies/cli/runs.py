@@ -9,6 +9,9 @@ from typing import Any
 import click
 
 from mpies.cli.parameters import PATH, echo, end, refuse_given, user_errors
+from mpies.core.errors import ConfigError
+from mpies.core.paths import absolute
+from mpies.core.text import align
 
 
 @click.command()
@@ -24,7 +27,6 @@ def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
     remove the runs that are named instead.  If one of them is still being written,
     nothing is removed.
     """
-    from mpies.core.errors import ConfigError
     from mpies.report.web.run_index import summarize_runs
 
     if prune:
@@ -50,8 +52,6 @@ def runs(paths: tuple[str, ...], as_json: bool, prune: bool, yes: bool) -> None:
 
 def remove(paths: Sequence[str], yes: bool) -> None:
     """Remove the runs at these paths, after asking unless `yes`; where one must be kept, raise UserError instead."""
-    from mpies.core.errors import ConfigError
-    from mpies.core.paths import absolute
     from mpies.report.web.run_index import summarize_runs
     from mpies.runs.directory import check_removable, remove_run
 
@@ -70,27 +70,21 @@ def remove(paths: Sequence[str], yes: bool) -> None:
 
 def format_table(rows: Iterable[dict[str, Any]]) -> str:
     """Rows of `summarize_runs` as text."""
-    from mpies.core.text import align
     from mpies.report.display import format_duration
+    from mpies.training.progress import format_mean
 
     table = [("run", "status", "generation", "evaluation", "time", "size", "changed")]
     for row in rows:
-        generation = row.get("generation")
+        generation, mean = row.get("generation"), row.get("eval_mean")
         table.append(
             (
                 row["path"],
                 row["status"],
                 "-" if generation is None else f"{generation:.0f}",
-                _format_evaluation(row.get("eval_mean"), row.get("eval_interval")),
+                "-" if mean is None else format_mean(mean, row.get("eval_interval", math.nan)),
                 format_duration(row.get("seconds") or 0),
                 f"{row['size'] / 1e6:,.1f} MB",
                 time.strftime("%Y-%m-%d %H:%M", time.localtime(row["changed"])),
             )
         )
     return align(table, left=2)
-
-
-def _format_evaluation(mean: float | None, interval: float | None) -> str:
-    from mpies.training.progress import format_mean
-
-    return "-" if mean is None else format_mean(mean, math.nan if interval is None else interval)

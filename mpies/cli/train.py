@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mpies.cli.parameters import CONFIG, LOG_FORMAT, OVERRIDES, PATH, RANKS, host_options, user_errors
+from mpies.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from mpies.launch.hosts import Where
@@ -57,7 +58,6 @@ def train(
     Ctrl-C stops it after the current generation, and the same command continues the run.
     """
     os.environ["MPIES_LOG"] = log_format  # where progress.py reads it
-    from mpies.core.errors import ConfigError
 
     if seeds is not None and any(override.startswith("seed=") for override in overrides):
         raise ConfigError("--seeds and seed= cannot be used together; leave one out")

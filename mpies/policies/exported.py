@@ -136,20 +136,18 @@ def aligned_stack(count: int, size: int) -> np.ndarray:
 class PerceptronNetwork:
     """Dense layers.
 
-    weights: (n, in, out) of each layer.  biases: (n, out) of each, or None.
+    blocks: the weights (n, in, out) of each layer, with has_biases each followed by its biases (n, out).
     activation: applied in place to the outputs of all layers but the last.
     """
 
     states: tuple[np.ndarray, ...] = ()
 
     def __init__(
-        self,
-        weights: Sequence[np.ndarray],
-        biases: Sequence[np.ndarray | None],
-        activation: Callable[[np.ndarray], None],
+        self, blocks: Sequence[np.ndarray], has_biases: bool, activation: Callable[[np.ndarray], None]
     ) -> None:
         self.activation = activation
-        self.layers = list(zip(weights, biases, strict=True))
+        biases = blocks[1::2] if has_biases else [None] * len(blocks)
+        self.layers = list(zip(blocks[::2] if has_biases else blocks, biases, strict=True))
 
     def begin(self, slot: int) -> None:
         """Nothing to do: nothing is carried from step to step."""
@@ -350,12 +348,6 @@ class ImageNetwork:
         return dense(x.reshape(count, -1), self.out_weights[:count], self.out_biases[:count])
 
 
-def _perceptron(blocks: list[np.ndarray], arrays: Mapping[str, np.ndarray]) -> PerceptronNetwork:
-    activation, has_biases = ACTIVATIONS[str(arrays["activation"])], bool(arrays["bias"])
-    biases = blocks[1::2] if has_biases else [None] * len(blocks)
-    return PerceptronNetwork(blocks[::2] if has_biases else blocks, biases, activation)
-
-
 def _images(blocks: list[np.ndarray], arrays: Mapping[str, np.ndarray]) -> ImageNetwork:
     images, convolutions, patches = (arrays[name].tolist() for name in ("images", "convolutions", "patches"))
     activation, has_factors = ACTIVATIONS[str(arrays["activation"])], bool(arrays["has_factors"])
@@ -366,7 +358,9 @@ def _images(blocks: list[np.ndarray], arrays: Mapping[str, np.ndarray]) -> Image
 
 
 NETWORKS: dict[str, Callable[[list[np.ndarray], Mapping[str, np.ndarray]], Callable[[np.ndarray], np.ndarray]]] = {
-    "mlp": _perceptron,
+    "mlp": lambda blocks, arrays: PerceptronNetwork(
+        blocks, bool(arrays["bias"]), ACTIVATIONS[str(arrays["activation"])]
+    ),
     "lstm": lambda blocks, arrays: LSTMNetwork(*blocks),
     "gru": lambda blocks, arrays: GRUNetwork(*blocks),
     "elman": lambda blocks, arrays: ElmanNetwork(*blocks),

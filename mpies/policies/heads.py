@@ -55,20 +55,20 @@ class Head:
             if options.bins:
                 raise ConfigError("policy.bins is for continuous actions, but these are discrete; remove it")
             self.kind, self.data = "choice" if isinstance(action, Discrete) else "signs", np.array(action.count)
-            self._shape: tuple[int, ...] = (action.count,)  # of a member's outputs
+            self.shape: tuple[int, ...] = (action.count,)  # of a member's outputs
         elif options.bins is None:
             if options.output != "clip" and not _are_bounded(action):
                 raise ConfigError(
                     f"policy.output {options.output} needs bounded actions, and some of these are not; use clip"
                 )
-            self.kind, self.data, self._shape = options.output, np.stack([action.low, action.high]), action.low.shape
+            self.kind, self.data, self.shape = options.output, np.stack([action.low, action.high]), action.low.shape
             self.log_stds = (len(action.low),) if options.sampling == "gaussian" else ()
         else:
             self._bins = self.data = _bin_values(parse_bins(options.bins), action)
             if options.action_noise:  # what it is added to is clipped afterwards
                 self.data = np.clip(self._bins, action.low[:, None], action.high[:, None])
-            self.kind, self._shape = "bins", self.data.shape
-        self.width = int(np.prod(self._shape))
+            self.kind, self.shape = "bins", self.data.shape
+        self.width = int(np.prod(self.shape))
         self.is_random = options.sampling != "none" or options.action_noise > 0
 
     def delegate(self, network: object) -> "CompiledNetwork | None":
@@ -86,15 +86,6 @@ class Head:
     def bind(self, slots: int, *log_stds: Array) -> "ActionRule":
         """The ActionRule for members in so many slots.  log_stds: (slots, a) parameters where there are any."""
         return ActionRule(self, slots, *log_stds)
-
-    def make_noise(self, slots: int) -> "Noise | None":
-        """What is added to outputs or actions in training; None without it."""
-        if self.options.sampling != "none":
-            pairs = (2,) if self.kind == "signs" else ()  # of a 0 and a 1
-            return Noise(slots, (*self._shape, *pairs), self.options.sampling == "softmax", self.number)
-        if isinstance(self.action, Continuous) and self.options.action_noise:
-            return Noise(slots, self.action.low.shape, number=self.number)
-        return None
 
     def decide(self, outputs: Array) -> npt.NDArray[Any]:
         """Actions (m,) int32 or (m, a) float32 of outputs (m, width): the most likely ones, not clipped with bins."""
@@ -126,15 +117,10 @@ class CompositeHead:
         """Let a compiled network return actions itself.  Returns that network, or None if it cannot."""
         if not kernels.compiled or not isinstance(network, kernels.compiled.CompiledNetwork) or self.is_random:
             return None
-        low, high = np.zeros((2, self.width), np.float32)
-        start = 0
-        for head in self.heads:
-            if isinstance(head.action, Continuous):
-                if head.kind != "clip":
-                    return None
-                place = slice(start, start + head.width)
-                low[place], high[place] = head.action.low, head.action.high
-            start += head.width
+        if any(head.kind not in ("clip", "choice", "signs") for head in self.heads):
+            return None
+        bounds = [head.data if head.kind == "clip" else np.zeros((2, head.width)) for head in self.heads]
+        low, high = np.concatenate(bounds, axis=1, dtype=np.float32)
         network.choose_parts([(type(head.action).__name__, head.width) for head in self.heads], low, high)
         return network
 
@@ -194,19 +180,17 @@ class Noise:
         """The next numbers (count, *shape) of the first `count` slots."""
         steps = self._next[:count]
         for slot in np.flatnonzero(steps == _STEPS):
-            self._draw(self._drawn[slot], self._generators[slot])
+            out, generator = self._drawn[slot], self._generators[slot]
+            if generator is None:
+                out[:] = 0
+            elif self._is_gumbel:
+                out[:] = generator.gumbel(size=out.shape)
+            else:
+                generator.standard_normal(out=out, dtype=np.float32)
         steps %= _STEPS
         numbers = self._drawn[self._slots[:count], steps]
         steps += 1
         return numbers
-
-    def _draw(self, out: Array, generator: np.random.Generator | None) -> None:
-        if generator is None:
-            out[:] = 0
-        elif self._is_gumbel:
-            out[:] = generator.gumbel(size=out.shape)
-        else:
-            generator.standard_normal(out=out, dtype=np.float32)
 
 
 class ActionRule:
@@ -216,7 +200,13 @@ class ActionRule:
     """
 
     def __init__(self, head: Head, slots: int, log_stds: Array | None = None) -> None:
-        self._head, self._log_stds, self._noise = head, log_stds, head.make_noise(slots)
+        self._head, self._log_stds, options = head, log_stds, head.options
+        self._noise: Noise | None = None  # what is added to outputs or actions in training
+        if options.sampling != "none":
+            pairs = (2,) if head.kind == "signs" else ()  # of a 0 and a 1
+            self._noise = Noise(slots, (*head.shape, *pairs), options.sampling == "softmax", head.number)
+        elif options.action_noise:
+            self._noise = Noise(slots, bounds_of(head.action).shape[1:], number=head.number)
         self.states: tuple[npt.NDArray[Any], ...] = self._noise.states if self._noise else ()
 
     def begin(self, slot: int, seed: int | None) -> None:

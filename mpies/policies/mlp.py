@@ -44,6 +44,4 @@ class MLP(Architecture):
         widths, has_biases = [self.inputs, *self.options.hidden, self.outputs], self.options.bias
         if kernels.compiled and kernels.compiled.Perceptrons.can_compute(views[0], widths):
             return kernels.compiled.Perceptrons(views[0], widths, has_biases, self.options.activation)
-        if has_biases:
-            return PerceptronNetwork(views[::2], views[1::2], ACTIVATIONS[self.options.activation])
-        return PerceptronNetwork(views, [None] * len(views), ACTIVATIONS[self.options.activation])
+        return PerceptronNetwork(views, has_biases, ACTIVATIONS[self.options.activation])

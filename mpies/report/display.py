@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any
+from typing import Any
 
 from mpies.comm import is_launched
 from mpies.config.schema import StopSection
@@ -23,9 +23,6 @@ from mpies.training.progress import (
     format_evaluation,
     format_number,
 )
-
-if TYPE_CHECKING:  # rich takes long to import
-    from rich.console import Console
 
 PATIENCE = 2.0  # seconds after which a phase is worth a line
 SILENCE = 60.0  # seconds without a line after which the phase is named again
@@ -148,14 +145,18 @@ class ProgressBar(LineProgress):
 
     def __init__(self, terminal: str = "") -> None:
         super().__init__()
-        from rich import progress
+        from rich import console, progress
 
-        console, self._file = open_terminal(terminal)
+        shown, self._file = None, None
+        if terminal:
+            self._file = os.fdopen(os.open(terminal, os.O_WRONLY | os.O_NOCTTY), "w")
+            size = os.get_terminal_size(self._file.fileno())
+            shown = console.Console(file=self._file, width=size.columns or None, height=size.lines or None)
         text = progress.TextColumn
         columns = text("{task.description}"), progress.BarColumn(), text("{task.fields[state]}")
         # Only what leads to this terminal may appear above a live bar.
         are_shown = is_terminal(sys.stderr) or (bool(terminal) and _parents_stream(2) == terminal)
-        self._bar = progress.Progress(*columns, console=console, auto_refresh=False, redirect_stderr=are_shown)
+        self._bar = progress.Progress(*columns, console=shown, auto_refresh=False, redirect_stderr=are_shown)
         self._task = self._bar.add_task("starting", total=None, state="")
         self._time_left = TimeLeft()
         self._is_closed = False
@@ -168,7 +169,7 @@ class ProgressBar(LineProgress):
         if self._is_closed:
             super().show_phase(phase)
             return
-        self._start()
+        self._bar.start()
         completed = self._bar.tasks[0].completed
         if phase.generation is not None and phase.played:
             completed = max(completed, phase.generation + phase.played())  # a second batch begins from 0 again
@@ -177,12 +178,8 @@ class ProgressBar(LineProgress):
             self._task, completed=completed, description=phase.describe() if is_shown else phase.name, refresh=True
         )
 
-    def _start(self) -> None:
-        if not self._bar.live.is_started:
-            self._bar.start()
-
     def show(self, row: Row) -> None:
-        self._start()
+        self._bar.start()
         self._has_generation = True
         if evaluation := format_evaluation(row):
             target = self._time_left.stop.target
@@ -212,7 +209,7 @@ class NotebookProgress(Progress):
         from IPython.display import HTML, display
 
         self._html = HTML
-        self._time_left: TimeLeft | None = None  # until the config has been read
+        self._time_left = TimeLeft()
         self._text, self._has_generation, self._changed_at = "starting", False, 0.0
         self._display = display(self._draw(), display_id=True)
 
@@ -222,9 +219,7 @@ class NotebookProgress(Progress):
 
     def show(self, row: Row) -> None:
         self._has_generation = True
-        self._text = describe_generation(row)
-        if self._time_left:
-            self._text += f"; {self._time_left.describe(row)}"
+        self._text = f"{describe_generation(row)}; {self._time_left.describe(row)}"
         self._refresh()
 
     def show_phase(self, phase: Phase) -> None:
@@ -245,11 +240,9 @@ class NotebookProgress(Progress):
             self._display.update(self._draw())
 
     def _draw(self) -> Any:
-        bar = ""
-        if self._time_left:
-            bar = f'<progress value="{self._time_left.share:.3f}"></progress>'
         import html
 
+        bar = f'<progress value="{self._time_left.share:.3f}"></progress>'
         return self._html(f"<div>{bar} {html.escape(self._text)}</div>")
 
 
@@ -264,20 +257,6 @@ def find_terminal() -> str | None:
     # Under it, mpirun's standard output decides, and the bar is written there.
     terminal = _parents_stream(1)
     return terminal if terminal.startswith(("/dev/pts/", "/dev/tty")) else None
-
-
-def open_terminal(terminal: str) -> "tuple[Console | None, IO[str] | None]":
-    """A console on a terminal of `find_terminal`, and the file to close in the end; None for standard output.
-
-    Raises OSError if it cannot be opened.
-    """
-    if not terminal:
-        return None, None
-    from rich.console import Console
-
-    file = os.fdopen(os.open(terminal, os.O_WRONLY | os.O_NOCTTY), "w")
-    size = os.get_terminal_size(file.fileno())
-    return Console(file=file, width=size.columns or None, height=size.lines or None), file
 
 
 def _parents_stream(number: int) -> str:

@@ -59,14 +59,10 @@ def _require_shape(task: Task, dimension: int, observation_size: int) -> None:
     """Raise EnvironmentProblem where a policy of this shape, as of Task, cannot play a task."""
     if (task.dimension, task.observation_size) != (dimension, observation_size):
         place = f" in {task.env.backend}" if isinstance(task.env, VectorEnv) else ""
-        which = f"{dimension:,} parameters, but {task.dimension:,} are needed"
-        if task.dimension == dimension:
-            which = (
-                f"statistics of {observation_size:,} observations, but those of {task.observation_size:,} are needed"
-            )
         raise EnvironmentProblem(
-            f"{task.config.environment.id} has another shape{place} than where the policy was trained (which has "
-            f"{which}), so it cannot be played there"
+            f"{task.config.environment.id} has another shape{place} than where the policy was trained, so it cannot be "
+            f"played there: it needs {task.dimension:,} parameters and statistics of {task.observation_size:,} "
+            f"observations, but the policy has {dimension:,} and {observation_size:,}"
         )
 
 
@@ -190,28 +186,13 @@ def show_episodes(task: Task, batch: RolloutBatch, rollouts: range | None = None
     return np.array(returns)
 
 
-def play_policy(
-    path: str | Path,
-    episodes: int,
-    seed: int | None,
-    video: str | Path | None,
-    deterministic: bool = True,
-    generation: int | None = None,
-) -> tuple[int, npt.NDArray[np.float64]]:
-    """Show held-out episodes of a policy.
-
-    path, generation: as for `load_policy_of`.  seed and deterministic: as for `held_out_batch`.
-    video: the file to record to, None for a window.
-    Returns the policy's generation and the returns (episodes,).
-    """
-    policy = load_policy_of(path, generation)
-    return policy.generation, show_policy(policy, episodes, seed, video, deterministic)
-
-
 def show_policy(
     policy: PolicyFile, episodes: int, seed: int | None, video: str | Path | None, deterministic: bool = True
 ) -> npt.NDArray[np.float64]:
-    """Show held-out episodes of a policy, as `play_policy` does.  Returns the returns (episodes,)."""
+    """Show held-out episodes of a policy, as `held_out_batch` says.  Returns the returns (episodes,).
+
+    video: the file to record to, None for a window.
+    """
     with recording(video) as recorder, visible_task(policy.config, recorder, policy.constants) as task:
         return show_episodes(task, held_out_batch(policy, task, episodes, seed, deterministic))
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from mpies.comm.cores import released
 from mpies.core.errors import RunError, import_extra
-from mpies.report.compare.curves import FEWER, MORE, RESTART, Curves, Floats
+from mpies.report.compare.curves import Curves, Floats
 from mpies.runs.files import write_atomically, writing
 
 if TYPE_CHECKING:  # matplotlib is an extra, and takes long to import
@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # matplotlib is an extra, and takes long to import
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", RED, "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
-CHANGES = {FEWER: ("v", RED), RESTART: ("d", "0.3"), MORE: ("^", GREEN)}  # their marker and colour
 
 TARGET: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}  # its line
 
@@ -59,13 +58,7 @@ def plain_text(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def new_figure(width: float, title: str) -> "tuple[Figure, Axes]":
-    """An empty figure, `width` inches wide, and its axes; to be called in `paper_style`."""
-    figure, panels = new_panels(width, title, 1)
-    return figure, panels[0]
-
-
-def new_panels(width: float, title: str, count: int) -> "tuple[Figure, list[Axes]]":
+def new_panels(width: float, title: str, count: int = 1) -> "tuple[Figure, list[Axes]]":
     """An empty figure, `width` inches wide, and `count` axes in it, at most three in a row; in `paper_style`."""
     columns = min(count, 1 if width < 6 else 2 if count in (2, 4) else 3)
     rows = -(-count // columns)
@@ -127,11 +120,10 @@ def draw_return(curves: Curves, axis: str, width: float = WIDE, scale: str = "au
     """A plot of the return against an axis of AXES.
 
     It shows the members' mean, minimum and maximum, the evaluations with their confidence interval, and the target.
-    Marks above the axis show where the number of ranks changed, and where the run was started again.
 
     scale: one of SCALES.
     """
-    figure, axes = new_figure(width, curves.title)
+    figure, [axes] = new_panels(width, curves.title)
     column, at = curves[AXES[axis][0]], curves.is_evaluated
     label, size = scale_axis(axis, [column])
     target = [] if curves.target is None else [curves.target]
@@ -147,11 +139,6 @@ def draw_return(curves: Curves, axis: str, width: float = WIDE, scale: str = "au
         axes.errorbar(x[at], curves["eval_mean"][at], curves.interval[at], label="evaluation, 95 % interval", **style)
     if curves.target is not None:
         axes.axhline(curves.target, label=f"target {curves.target:g}", **TARGET)
-    for name, rows in curves.changes.items():
-        if len(rows):
-            marker, colour = CHANGES[name]
-            style = {"color": colour, "marker": marker, "markersize": 5, "linestyle": "", "clip_on": False}
-            axes.plot(x[rows], np.full(len(rows), 0.025), transform=axes.get_xaxis_transform(), label=name, **style)
     axes.set_xlabel(label)
     axes.set_ylabel("return of an episode")
     if axes.get_yscale() == "linear":

@@ -138,27 +138,23 @@ def print_traces(environment: str, steps: int) -> None:
         click.echo("\n" + " ".join(play_traces(section_of(environment), trace, steps, False, [])))
 
 
-def print_probes(environments: Sequence[str], steps: int, episodes: int, markdown: bool) -> bool:
-    """Probe environments and print a line for each, or a table in Markdown.
+def print_probes(environments: Sequence[str], steps: int, episodes: int) -> bool:
+    """Probe environments and print a line for each.
 
     Returns whether all are reproducible, at least when rebuilt, and can be played.
     """
-    if markdown:
-        click.echo(f"| environment | backend | episodes are | memory, {episodes:,} episodes |\n|---|---|---|---|")
     are_reproducible = True
     for environment in environments:
         found = probe(environment, steps, episodes)
         are_reproducible = are_reproducible and found.verdict not in (NOT_REPRODUCIBLE, FAILING)
-        growth = None if found.growth is None else f"{found.growth / 2**20:+.1f} MB"
-        if markdown:
-            click.echo(f"| `{environment}` | {found.backend} | {found.verdict} | {growth or 'not measured'} |")
-            continue
         line = f"{environment} ({found.backend}): {found.verdict}"
         if found.verdict == FAILING:
             click.echo(f"{line}: {found.failures[0]}")
             continue
         some = f"; {len(found.failures)} of its episodes fail: {found.failures[0]}" if found.failures else ""
         some += "; different seeds give the same episode" if found.has_one_episode else ""
-        memory = f"memory over {counted(episodes, 'episode')} {growth}" if growth else "memory not measured"
+        memory = "memory not measured"
+        if found.growth is not None:
+            memory = f"memory over {counted(episodes, 'episode')} {found.growth / 2**20:+.1f} MB"
         click.echo("\n".join(filter(None, [f"{line}; {memory}{some}", found.endless])))
     return are_reproducible

@@ -14,7 +14,7 @@ from mpies.core.streams import PICTURES, stream
 from mpies.core.text import counted
 from mpies.report.compare.curves import Floats
 from mpies.report.evaluate import HELD_OUT
-from mpies.report.figures import WIDE, new_figure, paper_style, write_figure
+from mpies.report.figures import WIDE, new_panels, paper_style, write_figure
 from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.formats import ledger
@@ -112,7 +112,7 @@ def draw_trajectory(trajectory: Trajectory, points: Parameters, labels: Sequence
     points: (p + m, 2) of the means and the members.  labels: of the two axes.
     """
     config = trajectory.replay.config
-    figure, axes = new_figure(width, f"{config.environment.id}, {config.solver.kind}: where the search went")
+    figure, [axes] = new_panels(width, f"{config.environment.id}, {config.solver.kind}: where the search went")
     path, members = np.split(points, [len(trajectory.means)])
     low, high = np.nanpercentile(np.concatenate([trajectory.mean_returns, trajectory.returns]), [5, 95])
     colours: dict[str, Any] = {"cmap": "viridis", "vmin": low, "vmax": max(high, low + 1e-9)}
@@ -171,7 +171,7 @@ def draw_slice(
 ) -> "Figure":
     """A plot of the mean returns of `play_slice`, and of the path of the means projected onto its plane."""
     task, played = trajectory.replay.config.environment.id, counted(episodes, "held-out episode")
-    figure, plane = new_figure(width, f"{task}: return around the final mean, {played}")
+    figure, [plane] = new_panels(width, f"{task}: return around the final mean, {played}")
     contours = plane.contourf(steps[0], steps[1], returns, levels=15, cmap="viridis")
     x, y = ((trajectory.means - trajectory.means[-1]) @ axes.T).T
     plane.plot(x, y, color="white", linewidth=1.5)

@@ -134,6 +134,13 @@ def test_a_single_episode_has_no_interval(read_with):
     assert "mean return 150.00, over 1 held-out episode, of" in make_summary(curves, "running")
 
 
+def test_the_report_names_the_numbers_of_ranks(make_curves):
+    curves = make_curves([None] * 4)
+    curves.columns.update(ranks=np.array([6.0, 4, 4, 6]), nodes=np.array([3.0, 2, 2, 3]))
+    text = make_report(curves)
+    assert "<th>ranks</th><td>4, 6<" in text and "<th>nodes</th><td>2, 3<" in text
+
+
 def test_a_name_with_html_in_it_is_shown_as_text(make_curves):
     text = make_report(make_curves([1.0], path="<i>run"))
     assert "<i>" not in text and "<h1>&lt;i&gt;run: " in text and "--out &#x27;&lt;i&gt;run&#x27;<" in text

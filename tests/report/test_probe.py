@@ -91,13 +91,11 @@ def test_seeds_that_change_nothing_are_told(folder):
     assert printed[1].endswith("memory not measured")
 
 
-def test_a_table_has_a_row_for_each(folder, write_config):
+def test_each_has_a_line_with_the_growth_of_memory(folder, write_config):
     write_config("environment: {id: 'own.py:Forgetful'}\n", "own.yaml")
-    outcome = invoke("probe", "own.yaml", "own.py:Forgetful", "--markdown", "--episodes", "10", "--steps", "5")
-    head, line, one, two = outcome.stdout.splitlines()
-    assert head == "| environment | backend | episodes are | memory, 10 episodes |" and line == "|---|---|---|---|"
-    assert one.startswith("| `own.yaml` | your own | reproducible | ") and one.endswith(" MB |")
-    assert two.startswith("| `own.py:Forgetful` | your own | reproducible | ")
+    outcome = invoke("probe", "own.yaml", "own.py:Forgetful", "--episodes", "10", "--steps", "5")
+    for line, name in zip(outcome.stdout.splitlines(), ("own.yaml", "own.py:Forgetful"), strict=True):
+        assert line.startswith(f"{name} (your own): reproducible; memory over 10 episodes ") and " MB" in line
 
 
 def test_a_config_is_probed_as_it_is_and_a_function_is_refused(write_config):

@@ -10,10 +10,11 @@ from PIL import Image, ImageSequence
 
 from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError
-from mpies.report.evaluate import play_policy, show_member, visible_task
+from mpies.report.evaluate import show_member, show_policy, visible_task
 from mpies.report.video import Video
 from mpies.runs.formats import hdf5
 from mpies.runs.formats.metrics import read_metrics
+from mpies.runs.formats.policy_file import load_policy
 from mpies.training.task import Task
 from tests.support import assert_refused, describe_config, invoke
 
@@ -65,11 +66,12 @@ def test_a_member_is_replayed_and_recorded(run, tmp_path):
 
 
 def test_several_episodes_follow_each_other_in_one_video(run, tmp_path):
-    generation, returns = play_policy(run, 3, None, tmp_path / "video.mp4")
+    policy = load_policy(run)
+    returns = show_policy(policy, 3, None, tmp_path / "video.mp4")
     evaluated = {int(row["generation"]): row["eval_mean"] for row in read_metrics(run)}
-    assert evaluated[generation] and len(returns) == 3
+    assert evaluated[policy.generation] and len(returns) == 3
     assert len(imageio.v3.imread(tmp_path / "video.mp4")) == sum(returns) + 3
-    assert play_policy(run, 3, None, tmp_path / "video.gif")[1].tolist() == returns.tolist()
+    assert show_policy(policy, 3, None, tmp_path / "video.gif").tolist() == returns.tolist()
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ class AskTell:
 
     @property
     def mean(self) -> FloatArray:
-        return self._in_domain(self.solver.mean[None])[0]
+        return self.domain.from_solver(self.solver.mean[None])[0]
 
     @property
     def generation(self) -> int:
@@ -134,7 +134,7 @@ class AskTell:
     def ask(self) -> FloatArray:
         """The members (n, d) to be evaluated; the same until `tell`."""
         if self._members is None:
-            self._members = self._in_domain(self._loop.ask())
+            self._members = self.domain.from_solver(self._loop.ask())
         return self._members.copy()
 
     def tell(self, values: npt.ArrayLike, behaviours: npt.ArrayLike | None = None) -> None:
@@ -232,10 +232,6 @@ class AskTell:
             loaded.ask()
         return loaded
 
-    def _in_domain(self, members: FloatArray) -> FloatArray:
-        """Members (n, d) of the solver as the function gets them."""
-        return members.copy() if self.domain.is_unbounded else self.domain.from_solver(members)
-
 
 def _name_sigma(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """The options with `sigma` under the name sigma_init where the solver has that key instead."""
@@ -247,11 +243,9 @@ def _name_sigma(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_dtype(dtype: npt.DTypeLike) -> FloatType:
-    choices: list[FloatType] = [np.float64, np.float32]
-    for choice in choices:
-        with contextlib.suppress(TypeError):
-            if np.dtype(dtype) == choice:
-                return choice
+    with contextlib.suppress(TypeError):
+        if (kind := np.dtype(dtype).type) in (np.float64, np.float32):
+            return kind
     raise UserError(f"dtype must be float64 or float32, but is {dtype!r}")
 
 

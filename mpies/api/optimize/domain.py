@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpies.api.arguments import read_numbers
+from mpies.core.arrays import FloatArray
 from mpies.core.errors import UserError
 from mpies.core.text import describe_value
 
@@ -55,11 +56,6 @@ class Domain:
         return cls(low, high, wholes)
 
     @functools.cached_property
-    def is_unbounded(self) -> bool:
-        """Whether every real vector is in it, so that members are what the solver draws."""
-        return not len(self.integers) and not self._has_bounds
-
-    @functools.cached_property
     def _has_bounds(self) -> bool:
         return bool(np.isfinite(self.low).any() or np.isfinite(self.high).any())
 
@@ -88,8 +84,13 @@ class Domain:
             )
         return np.array(self._transformation.inverse(x0), np.float64) if self._has_bounds else x0
 
-    def from_solver(self, members: npt.NDArray[np.floating]) -> Vector:
-        """The members (n, d) that the function gets, from those (n, d) that the solver drew."""
+    def from_solver(self, members: FloatArray) -> FloatArray:
+        """The members (n, d) that the function gets, from those (n, d) that the solver drew.
+
+        They are float64, but copies of the solver's own where every real vector is in the domain.
+        """
+        if not len(self.integers) and not self._has_bounds:
+            return members.copy()
         inside = np.array(members, np.float64)
         if self._has_bounds:
             with np.errstate(all="ignore"):  # those far away come back with rounding errors, or overflow

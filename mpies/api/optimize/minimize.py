@@ -106,20 +106,9 @@ def minimize(
     return _optimize(f, x0, solver, False, generations, target, ranks, callbacks, vectorized, **search, **options)
 
 
-def maximize(
-    f: Function,
-    x0: npt.ArrayLike,
-    solver: str = "cma_es",
-    *,
-    generations: int = 1000,
-    target: float | None = None,
-    ranks: int | None = None,
-    callbacks: Iterable[Callback] | Callback = (),
-    vectorized: bool = False,
-    **search: Any,
-) -> OptimizeResult:
+def maximize(f: Function, x0: npt.ArrayLike, solver: str = "cma_es", **options: Any) -> OptimizeResult:
     """Maximise a function; all else is as in `minimize`, whose other arguments it takes, too."""
-    return _optimize(f, x0, solver, True, generations, target, ranks, callbacks, vectorized, **search)
+    return _optimize(f, x0, solver, True, **options)
 
 
 def _optimize(
@@ -127,11 +116,11 @@ def _optimize(
     x0: npt.ArrayLike,
     solver: str,
     is_maximum: bool,
-    generations: int,
-    target: float | None,
-    ranks: int | None,
-    callbacks: Iterable[Callback] | Callback,
-    vectorized: bool,
+    generations: int = 1000,
+    target: float | None = None,
+    ranks: int | None = None,
+    callbacks: Iterable[Callback] | Callback = (),
+    vectorized: bool = False,
     **search: Any,
 ) -> OptimizeResult:
     """Search in this process, on all ranks of mpirun, or on `ranks` ranks of a job of its own."""
@@ -242,7 +231,9 @@ def _search(
                 "value_min": float(values.min()),
                 "value_max": float(values.max()),
                 "failures": failed,
-                **{name: _as_number(it) for name, it in es.report().items()},
+                **{
+                    name: int(it) if isinstance(it, int | np.integer) else float(it) for name, it in es.report().items()
+                },
             }
             rows.append(row)
             alike = alike + 1 if np.ptp(values) <= ALIKE * max(1, abs(es.best_value)) else 0
@@ -270,11 +261,6 @@ def _search(
         "reason": reason,
         "history": {name: [row.get(name, np.nan) for row in rows] for name in names},
     }
-
-
-def _as_number(value: float) -> float | int:
-    """A number that a solver reports, perhaps NumPy's, as one of Python's."""
-    return int(value) if isinstance(value, int | np.integer) else float(value)
 
 
 def _result(fields: dict[str, Any]) -> OptimizeResult:

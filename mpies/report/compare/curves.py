@@ -23,9 +23,6 @@ NEEDED = (*COUNTED, "return_mean", "return_min", "return_max", "eval_mean", "eva
 SECTIONS = ("environment", "solver", "stop", "evaluation")  # of the config of every run
 _CURE = "give the directory of a run"
 
-# How the ranks of a run may change between two generations.
-FEWER, RESTART, MORE = "fewer ranks", "restart", "more ranks"
-
 
 @dataclass(frozen=True)
 class Curves:
@@ -60,19 +57,6 @@ class Curves:
     def interval(self) -> Floats:
         """(g,) half the width of the 95 % confidence interval of an evaluation's mean."""
         return np.asarray(half_interval(self.columns["eval_std"], self.columns.get("eval_episodes", np.nan)))
-
-    @property
-    def changes(self) -> dict[str, npt.NDArray[np.int64]]:
-        """FEWER, RESTART and MORE to the rows of those generations that are the first ones after such a change.
-
-        FEWER: ranks were lost, or the run was continued on fewer.  RESTART: it was continued on as many.  MORE: on
-        more.  A run without the column `starts` tells of no restart.
-        """
-        more = np.diff(self["ranks"], prepend=self["ranks"][:1])
-        starts = self.columns.get("starts", np.zeros(len(self)))
-        has_restarted = np.diff(starts, prepend=starts[:1]) > 0
-        found = {FEWER: more < 0, RESTART: has_restarted & (more == 0), MORE: more > 0}
-        return {name: np.flatnonzero(rows) for name, rows in found.items()}
 
     @property
     def target(self) -> float | None:

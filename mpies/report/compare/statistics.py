@@ -31,6 +31,7 @@ from mpies.report.figures import (
     write_figure,
     write_file,
 )
+from mpies.runs.formats.metrics import format_return
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,22 +104,15 @@ def tabulate(groups: Sequence[RunGroup], machine: str = "") -> list[tuple[str, .
     for group in groups:
         row = describe_group(group, machine)
         solved = "no target" if row["solved"] is None else f"{row['solved']} of {row['runs']}"
-        cells = [row["config"], str(row["runs"]), solved, _text(row["iqm"])]
-        cells.append("-" if row["runs"] < 2 or row["iqm"] is None else f"{_text(row['low'])} to {_text(row['high'])}")
-        cells.append("-" if row["runs"] < 2 or row["iqm"] is None else f"{_text(row['min'])} to {_text(row['max'])}")
-        cells.append(_text(row["steps"], ",.0f"))
-        cells += [_text(row["seconds"], ",.1f")] if machine else []
+        cells = [row["config"], str(row["runs"]), solved, "-" if row["iqm"] is None else format_return(row["iqm"])]
+        for low, high in (("low", "high"), ("min", "max")):
+            is_known = row["runs"] > 1 and row["iqm"] is not None
+            cells.append(f"{format_return(row[low])} to {format_return(row[high])}" if is_known else "-")
+        cells.append("-" if row["steps"] is None else f"{row['steps']:,.0f}")
+        if machine:
+            cells.append("-" if row["seconds"] is None else f"{row['seconds']:,.1f}")
         table.append((*[row["task"]] * has_tasks, *cells))
     return table
-
-
-def _text(number: float | None, form: str = "") -> str:
-    """A number for people; '-' for None."""
-    if number is None:
-        return "-"
-    if not form:
-        form = ".3g" if 0 < abs(number) < 0.1 else ",.2f"
-    return f"{number:{form}}"
 
 
 def as_csv(groups: Sequence[RunGroup], machine: str = "") -> str:

@@ -13,7 +13,7 @@ from mpies.core.errors import RunError
 from mpies.report.compare.run_groups import look_up
 from mpies.report.video import VIDEOS
 from mpies.runs.formats.metrics import round_number
-from mpies.runs.reader import Columns, RunView
+from mpies.runs.reader import RunView
 from mpies.runs.snapshot import half_interval
 
 MAX_POINTS = 400  # of a curve
@@ -46,7 +46,7 @@ def read_update(view: RunView) -> dict[str, Any]:
         "name": view.name,
         "per_point": per_point,
         "newest": {key: value[0] for key, value in newest.items() if value},
-        "columns": {key: _round(key, value) for key, value in thin(columns, per_point).items()},
+        "columns": {key: _round(key, thin(key, value, per_point)) for key, value in columns.items()},
         "log": read_tail(view, "log.txt"),
         "state": view.state(),
         "reason": view.reason(),
@@ -66,14 +66,8 @@ def _read_ranks(view: RunView) -> dict[str, Any]:
     return {"first": first, "last": last, "idle": idle} if is_whole else {}
 
 
-def thin(columns: Columns, per_point: int) -> Columns:
-    """Columns with one value for every `per_point` rows: lowest, highest, newest or mean, depending on the name."""
-    if per_point == 1 or not columns:
-        return columns
-    return {name: _thin(name, values, per_point) for name, values in columns.items()}
-
-
-def _thin(name: str, values: npt.NDArray[np.float64], per_point: int) -> npt.NDArray[np.float64]:
+def thin(name: str, values: npt.NDArray[np.float64], per_point: int) -> npt.NDArray[np.float64]:
+    """A column with one value for every `per_point` rows: lowest, highest, newest or mean, depending on its name."""
     starts = np.arange(0, len(values), per_point)
     if name in (*_COUNTED, "seconds"):
         return values[np.minimum(starts + per_point, len(values)) - 1]

@@ -112,14 +112,12 @@ def test_missing_and_cut_off_files_are_no_error(index, run_folder):
 
 def test_thinning_keeps_extremes_and_gaps():
     values = np.array([3.0, np.nan, 1.0, np.nan, np.nan])
-    columns = thin({"return_min": values, "return_max": values, "sigma": values, "steps": np.arange(5.0)}, 2)
-    np.testing.assert_array_equal(columns["return_min"], [3, 1, np.nan])
-    np.testing.assert_array_equal(columns["return_max"], [3, 1, np.nan])
-    np.testing.assert_array_equal(columns["sigma"], [3, 1, np.nan])
-    np.testing.assert_array_equal(columns["steps"], [1, 3, 4])
+    for name in ("return_min", "return_max", "sigma"):
+        np.testing.assert_array_equal(thin(name, values, 2), [3, 1, np.nan])
+        np.testing.assert_array_equal(thin(name, values, 1), values)
+    np.testing.assert_array_equal(thin("steps", np.arange(5.0), 2), [1, 3, 4])
     extremes = np.array([2.0, 5.0, 4.0])
-    columns = thin({"return_min": extremes, "return_max": extremes, "sigma": extremes}, 2)
-    assert [columns[name][0] for name in ("return_min", "return_max", "sigma")] == [2, 5, 3.5]
+    assert [thin(name, extremes, 2)[0] for name in ("return_min", "return_max", "sigma")] == [2, 5, 3.5]
 
 
 def test_a_long_log_begins_near_its_end_with_a_complete_line(run_folder):
