@@ -28,7 +28,7 @@ from mpies.report.compare.curves import Curves, read_all_curves
 from mpies.report.compare.statistics import bootstrap_interval, interquartile_mean
 from mpies.report.document import find_seeds
 from mpies.report.evaluate import evaluate_policy
-from mpies.report.figures import BLUE, GREEN, MARKERS, format_ticks, new_panels, paper_style, render
+from mpies.report.figures import BLUE, GREEN, MARKERS, new_panels, paper_style, render, set_axis
 from mpies.report.records import (
     CUT_SHORT,
     RESULTS,
@@ -211,9 +211,8 @@ def draw_seeds(name: str, record: Record) -> "Figure":
     for (title, published), marker in zip(read_published(name), MARKERS[1:], strict=False):
         points = np.array(published, float)
         axes.plot(points[:, 0], points[:, 1], color=GREEN, marker=marker, markersize=4, label=title)
-    axes.set_xlabel("environment steps")
     axes.set_ylabel("return of an episode")
-    format_ticks(axes, "steps")
+    set_axis(axes, "steps")
     figure.legend(loc="outside lower center", ncols=3)
     return figure
 

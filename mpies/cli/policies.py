@@ -1,6 +1,7 @@
 """mpies evaluate, play, export: use a trained policy."""
 
 import json
+import re
 
 import click
 
@@ -84,7 +85,10 @@ def play(
         echo(f"{video or policy}: generation {played.generation}, return {listed}")
         return
     refuse_given(("episodes", "seed", "stochastic", "generation"), "has no effect with --member; leave it out")
-    of_generation, number = parse_member(member)
+    found = re.fullmatch(r"0*([1-9][0-9]*),([0-9]+)", member)
+    if not found:
+        raise ConfigError(f"--member must be GENERATION,NUMBER such as 12,3, but is {member!r}")
+    of_generation, number = map(int, found.groups())
     from mpies.report.evaluate import show_member
 
     recorded, replayed, failures = show_member(policy, of_generation, number, video)
@@ -96,14 +100,6 @@ def play(
     if video and failures:
         end_with_error(f"{video}: not written, since episodes of this member failed; play another --member", FAILED)
     end(recorded == replayed or (recorded != recorded and replayed != replayed))  # NaN, where episodes failed
-
-
-def parse_member(text: str) -> tuple[int, int]:
-    """The generation and the member's number of "12,3".  Raises ConfigError."""
-    generation, comma, number = text.partition(",")
-    if not (comma and generation.isdecimal() and number.isdecimal() and int(generation) > 0):
-        raise ConfigError(f"--member must be GENERATION,NUMBER such as 12,3, but is {text!r}")
-    return int(generation), int(number)
 
 
 @click.command()

@@ -16,7 +16,7 @@ from mpies.policies import exported
 from mpies.policies.base import Architecture
 from mpies.policies.convolutional import Convolutional
 from mpies.policies.exported import ExportedPolicy
-from mpies.policies.heads import CompositeHead, Head
+from mpies.policies.heads import CompositeHead
 from mpies.policies.mlp import MLP
 from mpies.policies.onnx_graph import as_onnx
 
@@ -74,13 +74,16 @@ def as_python(arrays: Arrays, about: str) -> bytes:
 def policy_arrays(policy: Architecture, saved: Arrays) -> Arrays:
     """The arrays that ExportedPolicy takes, but for `kind` and `about`.  saved: those of the policy's file."""
     options = policy.options
+    heads = policy.head.heads if isinstance(policy.head, CompositeHead) else [policy.head]
     shapes = [(*block.shape, 0)[:2] for block in policy.blocks[: policy.network_blocks]]
     arrays: Arrays = {
         "parameters": saved["parameters"],
         "shapes": np.array(shapes),
         "observation_size": np.array(policy.interface.observation_size),
         "observation_clip": np.array(options.observation_clip, np.float32),
-        **_head_arrays(policy.head),
+        "heads": np.array([part.kind for part in heads]),
+        "is_composite": np.array(isinstance(policy.head, CompositeHead)),
+        **{f"head_{number}": part.data for number, part in enumerate(heads)},
     }
     if options.normalize_observations:
         arrays["normalization"] = saved["normalization"]
@@ -91,16 +94,6 @@ def policy_arrays(policy: Architecture, saved: Arrays) -> Arrays:
     elif isinstance(policy, Convolutional):
         arrays |= _image_arrays(policy, saved["parameters"])
     return arrays
-
-
-def _head_arrays(head: Head | CompositeHead) -> Arrays:
-    """The kind and the data of each head, as ExportedPolicy has them."""
-    heads = head.heads if isinstance(head, CompositeHead) else [head]
-    return {
-        "heads": np.array([part.kind for part in heads]),
-        "is_composite": np.array(isinstance(head, CompositeHead)),
-        **{f"head_{number}": part.data for number, part in enumerate(heads)},
-    }
 
 
 def _image_arrays(policy: Convolutional, parameters: npt.NDArray[np.float32]) -> Arrays:

@@ -240,25 +240,20 @@ class CompositeRule:
     """
 
     def __init__(self, head: CompositeHead, slots: int, log_stds: tuple[Array, ...]) -> None:
-        left, start, at = list(log_stds), 0, 0
-        self._rules = []  # with the outputs that each takes, and the numbers of the action that it gives
+        left, start = list(log_stds), 0
+        self._rules = []  # with the outputs that each takes
         for part in head.heads:
             rule = part.bind(slots, *[left.pop(0) for _ in part.log_stds])
-            stop, end = start + part.width, at + bounds_of(part.action).shape[1]
-            self._rules.append((rule, slice(start, stop), slice(at, end)))
-            start, at = stop, end
-        self._actions = np.zeros((slots, at), np.float32)
-        self.states: tuple[npt.NDArray[Any], ...] = tuple(state for rule, *_ in self._rules for state in rule.states)
+            self._rules.append((rule, slice(start, start + part.width)))
+            start += part.width
+        self.states: tuple[npt.NDArray[Any], ...] = tuple(state for rule, _ in self._rules for state in rule.states)
 
     def begin(self, slot: int, seed: int | None) -> None:
         """Begin an episode in a slot.  seed: as of Actor.begin."""
-        for rule, *_ in self._rules:
+        for rule, _ in self._rules:
             rule.begin(slot, seed)
 
     def __call__(self, outputs: Array) -> Array:
         """Actions (m, a) of the first m slots for outputs (m, width), which it may change."""
-        actions = self._actions[: len(outputs)]
-        for rule, place, numbers in self._rules:
-            values = rule(outputs[:, place])
-            actions[:, numbers] = values if values.ndim == 2 else values[:, None]
-        return actions
+        parts = [rule(outputs[:, place]).reshape(len(outputs), -1) for rule, place in self._rules]
+        return np.concatenate(parts, axis=1, dtype=np.float32)

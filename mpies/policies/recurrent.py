@@ -45,10 +45,11 @@ class ElmanOptions(RecurrentOptions):
 
 
 class _RecurrentPolicy(Architecture):
-    """A layer of recurrent units.  gates: blocks of weights that each unit has."""
+    """A layer of recurrent units.  gates: blocks of weights that each unit has.  more_biases: for the units' values."""
 
     options: RecurrentOptions
     gates: ClassVar[int]
+    more_biases: ClassVar[int] = 0
     network_type: ClassVar[type[RecurrentNetwork]]
 
     def layout(self) -> list[Block]:
@@ -57,14 +58,10 @@ class _RecurrentPolicy(Architecture):
             Block((self.inputs, self.gates * units), 1.0),
             Block((units, self.gates * units), 1.0),
             Block((self.gates * units,), 0.0),
-            *self.more_blocks(units),
+            *[Block((units,), 0.0)] * self.more_biases,
             Block((units, self.outputs), 0.01),
             Block((self.outputs,), 0.0),
         ]
-
-    def more_blocks(self, units: int) -> list[Block]:
-        """Blocks that this kind of unit has besides."""
-        return []
 
     def network(self, views: Sequence[Array]) -> Network:
         kind, units = self.Options.model_fields["kind"].default, self.options.hidden
@@ -88,7 +85,4 @@ class LSTM(_RecurrentPolicy):
 class GRU(_RecurrentPolicy):
     """GRU units; gates in the order reset, update, candidate.  The last has biases for the units' values besides."""
 
-    Options, network_type, gates = GRUOptions, GRUNetwork, 3
-
-    def more_blocks(self, units: int) -> list[Block]:
-        return [Block((units,), 0.0)]
+    Options, network_type, gates, more_biases = GRUOptions, GRUNetwork, 3, 1

@@ -162,10 +162,7 @@ def _list_method(curves: Curves) -> Iterator[tuple[str, str]]:
 
 
 def _describe_defaults(curves: Curves, dimension: int) -> str:
-    """The values of the solver's keys that d parameters decide; '' where this version of mpies has other keys.
-
-    '' also where they are in code, which is not run.
-    """
+    """The solver's values that d parameters decide; '' where this mpies has other keys, or they are in code."""
     if "solver.kind" in find_code(curves.config):
         return ""
     try:

@@ -128,8 +128,7 @@ def describe_evaluation(result: dict[str, Any]) -> str:
     return (
         f"{subject}: mean return {format_return(result['mean'])} over {episodes - failures} held-out episodes "
         f"(95 % confidence {format_return(low)} to {format_return(high)}; min {format_return(result['min'])}, "
-        f"max {format_return(result['max'])}, "
-        f"mean length {result['length']:.0f})"
+        f"max {format_return(result['max'])}, mean length {result['length']:.0f})"
     )
 
 

@@ -36,8 +36,6 @@ AXES = {
 }
 WIDE = 8.0  # inches
 
-FORMATS = ("png", "pdf", "svg")
-SCALES = ("auto", "linear", "log")
 WIDE_SPAN = 200  # ratio of the largest to the smallest return from which an axis is logarithmic by itself
 STYLE = Path(__file__).with_name("mpies.mplstyle")
 _NONE: Floats = np.zeros(0)
@@ -77,7 +75,7 @@ def new_panels(width: float, title: str, count: int = 1) -> "tuple[Figure, list[
 def scale_returns(axes: "Axes", values: Floats, wanted: str = "auto", extremes: Floats = _NONE) -> None:
     """Set the scale of a vertical axis of returns.
 
-    values: means of returns.  extremes: what else is drawn.  wanted: one of SCALES; auto is logarithmic if
+    values: means of returns.  extremes: what else is drawn.  wanted: auto, linear or log; auto is logarithmic if
     all have one sign and the values span more than a factor of WIDE_SPAN, as those of test functions do.  A logarithmic
     axis is linear near 0, so that it has a place for every return.
     """
@@ -91,28 +89,23 @@ def scale_returns(axes: "Axes", values: Floats, wanted: str = "auto", extremes: 
     axes.set_yscale("symlog", linthresh=10.0 ** np.floor(np.log10(smallest)))
 
 
-def scale_axis(axis: str, values: Sequence[Floats]) -> tuple[str, float]:
-    """The label of an axis of AXES, and the number to divide its values by.
+def set_axis(axes: "Axes", axis: str, values: Sequence[Floats] = ()) -> float:
+    """Label a horizontal axis as one of AXES, with 2,000,000 steps as 2 M.  Returns the number to divide its values by.
 
     Times are shown in seconds, minutes or hours, depending on the longest of the `values`.
     """
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
     unit, size = "s", 1.0
     if axis == "time":
         longest = max((np.max(one, initial=0) for one in values), default=0)
         unit, size = ("h", 3600.0) if longest > 7200 else ("min", 60.0) if longest > 180 else ("s", 1.0)
-    return AXES[axis][1].format(unit=unit), size
-
-
-def format_ticks(axes: "Axes", axis: str) -> None:
-    """Write 2,000,000 steps as 2 M, and generations as whole numbers."""
-    if axis == "iteration":
-        from matplotlib.ticker import MaxNLocator
-
+    elif axis == "iteration":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if axis == "steps":
-        from matplotlib.ticker import EngFormatter
-
+    else:
         axes.xaxis.set_major_formatter(EngFormatter())
+    axes.set_xlabel(AXES[axis][1].format(unit=unit))
+    return size
 
 
 @paper_style()
@@ -121,11 +114,11 @@ def draw_return(curves: Curves, axis: str, width: float = WIDE, scale: str = "au
 
     It shows the members' mean, minimum and maximum, the evaluations with their confidence interval, and the target.
 
-    scale: one of SCALES.
+    scale: auto, linear or log.
     """
     figure, [axes] = new_panels(width, curves.title)
     column, at = curves[AXES[axis][0]], curves.is_evaluated
-    label, size = scale_axis(axis, [column])
+    size = set_axis(axes, axis, [column])
     target = [] if curves.target is None else [curves.target]
     extremes = np.concatenate([curves["return_min"], curves["return_max"], target])
     scale_returns(axes, np.concatenate([curves["return_mean"], curves["eval_mean"][at]]), scale, extremes)
@@ -139,20 +132,17 @@ def draw_return(curves: Curves, axis: str, width: float = WIDE, scale: str = "au
         axes.errorbar(x[at], curves["eval_mean"][at], curves.interval[at], label="evaluation, 95 % interval", **style)
     if curves.target is not None:
         axes.axhline(curves.target, label=f"target {curves.target:g}", **TARGET)
-    axes.set_xlabel(label)
     axes.set_ylabel("return of an episode")
     if axes.get_yscale() == "linear":
         axes.set_ylim(*_return_limits(curves))
-    format_ticks(axes, axis)
     figure.legend(loc="outside lower center", ncols=2 if width < 6 else 4)
     return figure
 
 
 def _return_limits(curves: Curves) -> tuple[float, float]:
-    """The lower and upper end of the vertical axis.
+    """The ends of the vertical axis: all means, evaluations and the target fit between them.
 
-    All means, evaluations and the target fit between them.  The most extreme 5 % of the members'
-    minima and of their maxima need not: a single bad episode would flatten the curves.
+    The most extreme 5 % of the members' minima and maxima need not: a single bad episode would flatten the curves.
     """
     low, high = curves["return_min"], curves["return_max"]
     target = np.array([np.nan if curves.target is None else curves.target])
@@ -170,7 +160,7 @@ _NO_DATE: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date"
 
 
 def render(figure: "Figure", kind: str = "png") -> bytes:
-    """A figure as the content of a file of one of FORMATS.  The same figure gives the same bytes."""
+    """A figure as the content of a png, pdf or svg.  The same figure gives the same bytes."""
     out = io.BytesIO()
     with paper_style():
         figure.savefig(out, format=kind, metadata=_NO_DATE[kind])
@@ -182,7 +172,7 @@ def write_plots(
 ) -> list[Path]:
     """Write reward_vs_time.png, reward_vs_iteration.png and reward_vs_steps.png into the run at `path`.
 
-    formats: of FORMATS.  scale: one of SCALES.  Returns the paths of the files written.
+    formats: png, pdf or svg.  scale: auto, linear or log.  Returns the paths of the files written.
     """
     return [
         file
@@ -211,7 +201,7 @@ def draw_in_background(run: Path) -> None:
 
 
 def write_figure(path: Path, figure: "Figure", formats: Sequence[str]) -> Iterator[Path]:
-    """Write a figure as files of these FORMATS; yields the path of each.  path: without the ending."""
+    """Write a figure as files of these formats; yields the path of each.  path: without the ending."""
     for kind in formats:
         file = path.with_name(f"{path.name}.{kind}")
         write_file(file, render(figure, kind))

@@ -161,15 +161,9 @@ def play_slice(trajectory: Trajectory, axes: Parameters, grid: int, episodes: in
 
 
 @paper_style()
-def draw_slice(
-    trajectory: Trajectory,
-    axes: Parameters,
-    steps: npt.NDArray[Any],
-    returns: Floats,
-    episodes: int,
-    width: float = WIDE,
-) -> "Figure":
+def draw_slice(trajectory: Trajectory, axes: Parameters, grid: int, episodes: int, width: float = WIDE) -> "Figure":
     """A plot of the mean returns of `play_slice`, and of the path of the means projected onto its plane."""
+    steps, returns = play_slice(trajectory, axes, grid, episodes)
     task, played = trajectory.replay.config.environment.id, counted(episodes, "held-out episode")
     figure, [plane] = new_panels(width, f"{task}: return around the final mean, {played}")
     contours = plane.contourf(steps[0], steps[1], returns, levels=15, cmap="viridis")
@@ -198,7 +192,7 @@ def write_landscape(
     """Write trajectory.png and landscape.png into a run; yields the path of each file as soon as it is written.
 
     with_umap: also write trajectory_umap.png.  grid: points along each side of the slice.  episodes: at each point.
-    formats: of figures.FORMATS.  shown_members: of each generation.
+    formats: png, pdf or svg.  shown_members: of each generation.
     """
     trajectory, path = read_trajectory(path, shown_members), Path(path)
     points = np.concatenate([trajectory.means, trajectory.members])
@@ -215,5 +209,4 @@ def write_landscape(
         yield from write_figure(path / name, draw_trajectory(trajectory, flat, labels, width), formats)
     if trajectory.replay.config.environment.function is not None:  # it is evaluated once
         episodes = 1
-    steps, returns = play_slice(trajectory, axes, grid, episodes)
-    yield from write_figure(path / "landscape", draw_slice(trajectory, axes, steps, returns, episodes, width), formats)
+    yield from write_figure(path / "landscape", draw_slice(trajectory, axes, grid, episodes, width), formats)

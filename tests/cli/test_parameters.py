@@ -5,21 +5,15 @@ import pytest
 from click.testing import CliRunner
 
 from mpies.cli.parameters import end, user_errors
-from mpies.cli.policies import parse_member
 from mpies.core.errors import ConfigError, RunError
 from mpies.envs import EnvironmentProblem
-
-
-@pytest.mark.parametrize(("text", "member"), [("12,3", (12, 3)), ("1,0", (1, 0))])
-def test_a_member_is_a_generation_and_a_number(text, member):
-    assert parse_member(text) == member
+from tests.support import assert_refused, invoke
 
 
 @pytest.mark.parametrize("text", ["", "12", "12,", ",3", "0,3", "1,2,3", "1,-1", "a,b"])
 def test_a_member_that_is_not_is_refused(text):
-    with pytest.raises(ConfigError) as caught:
-        parse_member(text)
-    assert str(caught.value) == f"--member must be GENERATION,NUMBER such as 12,3, but is {text!r}"
+    refused = invoke("play", "run", "--member", text)
+    assert_refused(refused, f"--member must be GENERATION,NUMBER such as 12,3, but is {text!r}")
 
 
 @pytest.mark.parametrize("error", [ConfigError, RunError, EnvironmentProblem])

@@ -6,11 +6,12 @@ import time
 import imageio.v3
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from mpies.core.errors import RunError
 from mpies.report.compare.run_groups import group_runs
 from mpies.report.compare.statistics import draw_comparison
-from mpies.report.figures import STYLE, draw_in_background, draw_return, render, scale_axis, write_file
+from mpies.report.figures import STYLE, draw_in_background, draw_return, render, set_axis, write_file
 from tests.report.conftest import train
 from tests.support import invoke
 
@@ -51,11 +52,11 @@ def test_the_same_curves_give_the_same_bytes(make_curves, kind):
 
 
 def test_times_are_shown_in_a_unit_that_fits():
-    units = {seconds: scale_axis("time", [np.array([1.0]), np.array([seconds])]) for seconds in (180.0, 181.0, 7201.0)}
-    assert units[180.0] == ("training time (s)", 1)
-    assert units[181.0] == ("training time (min)", 60)
-    assert units[7201.0] == ("training time (h)", 3600)
-    assert scale_axis("steps", [np.array([1e9])]) == ("environment steps", 1)
+    axes = Figure().subplots()
+    for seconds, size, unit in ((180.0, 1, "s"), (181.0, 60, "min"), (7201.0, 3600, "h")):
+        assert set_axis(axes, "time", [np.array([1.0]), np.array([seconds])]) == size
+        assert axes.get_xlabel() == f"training time ({unit})"
+    assert set_axis(axes, "steps", [np.array([1e9])]) == 1 and axes.get_xlabel() == "environment steps"
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,11 @@ from mpies.report.figures import (
     MARKERS,
     TARGET,
     WIDE,
-    format_ticks,
     new_panels,
     paper_style,
     plain_text,
-    scale_axis,
     scale_returns,
+    set_axis,
     write_figure,
     write_file,
 )
@@ -156,7 +155,7 @@ def draw_comparison(
 ) -> "Figure":
     """A plot of evaluations against an axis of AXES, with a panel for each task.
 
-    A group has the same colour in all panels.  band: one of BANDS.  scale: one of figures.SCALES.
+    A group has the same colour in all panels.  band: one of BANDS.  scale: auto, linear or log.
     machine: where the runs were trained, which a plot against time names.
     """
     tasks = group_by_task(groups)
@@ -179,7 +178,7 @@ def _draw_task(
 ) -> None:
     """Draw the groups of one task.  looks: labels to numbers of colours."""
     column = AXES[axis][0]
-    label, size = scale_axis(axis, [run[column] for group in groups for run in group.runs])
+    size = set_axis(axes, axis, [run[column] for group in groups for run in group.runs])
     drawn = []
     for group in groups:
         if extent := group.extent(column, "eval_mean"):
@@ -203,9 +202,7 @@ def _draw_task(
         axes.plot(x / size, middle, color=colour, label=plain_text(f"{group.label} ({seeds})"), **marks)
     for target in targets:
         axes.axhline(target, label="target", **TARGET)
-    axes.set_xlabel(label)
     axes.set_ylabel("return, held out")
-    format_ticks(axes, axis)
 
 
 def write_comparison(

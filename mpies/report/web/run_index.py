@@ -187,10 +187,7 @@ def _make_grid(groups: Sequence[RunGroup], axis: str, drawn: str, points: int) -
 
 
 def _draw(group: RunGroup, grid: Floats, axis: str, drawn: str) -> dict[str, Any]:
-    """The label and seeds of a group, its median and its quartiles on the grid; {} without values.
-
-    There is nothing beside the group's extent, but for one point.
-    """
+    """Label, seeds, median and quartiles of a group on the grid, within its extent; {} without values."""
     extent = group.extent(axis, drawn)
     if not extent:
         return {}
@@ -246,7 +243,11 @@ def read_newest_numbers(view: RunView) -> dict[str, float | None]:
 
     Reads only the end of metrics.csv, from before the newest evaluation on.  Raises RunError where that fails.
     """
-    length = TAIL
+
+    def newest(name: str) -> str | None:
+        return next((row[name] for row in reversed(rows) if row.get(name)), None)
+
+    length, rows = TAIL, list[dict[str, str]]()
     try:
         with view.open("metrics.csv") as file:
             header = file.readline(MAX_HEADER).decode(errors="replace").strip().split(",")
@@ -256,8 +257,8 @@ def read_newest_numbers(view: RunView) -> dict[str, float | None]:
                 text = file.read().decode(errors="replace")
                 lines = text.split("\n")[start > first : -1]  # both ends may be cut off
                 cells_of = (line.split(",") for line in lines)  # no cell is quoted
-                rows = [row for row in cells_of if len(row) == len(header)]
-                if start == first or length > MOST or _newest_cell(header, rows, "eval_mean") is not None:
+                rows = [dict(zip(header, cells, strict=True)) for cells in cells_of if len(cells) == len(header)]
+                if start == first or length > MOST or newest("eval_mean") is not None:
                     break
                 length *= 4
     except OSError as error:
@@ -265,19 +266,11 @@ def read_newest_numbers(view: RunView) -> dict[str, float | None]:
         return {}
     numbers: dict[str, float | None] = {}
     for name in ("generation", "return_mean", "eval_mean", "seconds"):
-        cell = _newest_cell(header, rows, name)
-        if cell is not None:
+        if (cell := newest(name)) is not None:
             number = parse_number(cell)
             whole = int if name == "generation" else float
             numbers[name] = whole(number) if math.isfinite(number) else None
-    std, episodes = (parse_number(_newest_cell(header, rows, name)) for name in ("eval_std", "eval_episodes"))
-    interval = half_interval(std, episodes)
+    interval = half_interval(parse_number(newest("eval_std")), parse_number(newest("eval_episodes")))
     if numbers.get("eval_mean") is not None and math.isfinite(interval):
         numbers["eval_interval"] = interval
     return numbers
-
-
-def _newest_cell(header: list[str], rows: list[list[str]], name: str) -> str | None:
-    """The newest cell of a column that is not empty; None where there is none."""
-    place = header.index(name) if name in header else len(header)
-    return next((row[place] for row in reversed(rows) if row[place:] and row[place]), None)
