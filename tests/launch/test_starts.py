@@ -5,6 +5,7 @@ import signal
 import socket
 import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from mpies.launch.placement import TooFewHosts
 from mpies.launch.ranks import watches
 from mpies.launch.ranks.launcher import Launcher
 from mpies.launch.supervisor import FRUITLESS, Supervisor
+from mpies.runs.formats.metrics import read_metrics
 from tests.support import wait_for
 
 HERE = socket.gethostname()  # another name of localhost, which stands for another host
@@ -66,6 +68,17 @@ def test_a_job_gives_up_after_starts_that_made_no_generation(hosts, starts, supe
     assert supervise(NOTING, hosts).run() == FAILED
     assert (tmp_path / "notes").read_text().count("started") == starts
     assert capfd.readouterr().err.count("WARNING supervisor: an unexpected end") == starts - 1
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+def test_ranks_are_started_again_as_often_as_allowed_and_a_signals_number_is_in_the_code(restarts, supervise, capfd):
+    script = "lock run; starts=1; made=`wc -l < run/metrics.csv || echo 1`; row run $made; kill -KILL $$"
+    assert supervise(script, restarts=restarts).run() == FAILED
+    said = capfd.readouterr().err
+    for number in range(1, restarts + 1):
+        assert f"an unexpected end (code 137) after generation {number}: restart {number} of {restarts}" in said
+    assert ("more than --restarts times" in said) == (restarts > 0)
+    assert len(read_metrics(Path("run"))) == 1 + restarts
 
 
 def test_an_mpirun_that_was_killed_is_mentioned_and_its_folder_removed(supervise, tmp_path, monkeypatch, capfd):

@@ -11,11 +11,7 @@ import pytest
 import yaml
 
 from mpies.comm import mpiexec
-from mpies.launch.goal import RunsFinished
-from mpies.launch.hosts import Where
-from mpies.launch.ranks.launcher import Launcher
 from mpies.launch.ranks.rank_processes import PATIENCE
-from mpies.launch.supervisor import Supervisor
 from mpies.runs.formats.checkpoint import list_checkpoints
 from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.launch.conftest import CONFIG, ranks_below
@@ -147,27 +143,3 @@ def test_a_rank_that_ends_before_all_are_connected_ends_the_job(start, folder):
     assert process.wait(60) == 1
     said = (folder / "stderr.txt").read_text()
     assert "ERROR supervisor: a rank of this host ended before all ranks were connected" in said
-
-
-class Dying(Launcher):
-    """Each start records a generation and is killed."""
-
-    starts = 0
-
-    def start_command(self, hosts, ranks, variables):
-        self.starts += 1
-        return ["sh", "-c", "echo $(wc -l < run/metrics.csv),1 >> run/metrics.csv; kill -KILL $$"]
-
-
-@pytest.mark.parametrize("restarts", [0, 1, 2])
-def test_ranks_are_started_again_as_often_as_allowed_and_a_signals_number_is_in_the_code(restarts, folder, capfd):
-    (folder / "run").mkdir()
-    (folder / "run" / "metrics.csv").write_text("generation,seconds\n")
-    launcher, goal = Dying(), RunsFinished([folder / "run"])
-    assert Supervisor(["train"], 1, goal, Where(restarts=restarts), launcher).run() == 1
-    assert launcher.starts == 1 + restarts
-    said = capfd.readouterr().err
-    for number in range(1, restarts + 1):
-        what = f"an unexpected end (code 137) after generation {number}: restart {number} of {restarts}"
-        assert what in said
-    assert ("more than --restarts times" in said) == (restarts > 0)

@@ -371,22 +371,18 @@ def send(*words):
     return invoke("launch", "k8s", "ball.yaml", "--out", "run", "--base", "base", *words)
 
 
-@pytest.mark.parametrize("condition", ["Created", "Running", "Suspended"])
-def test_a_job_that_has_not_ended_is_not_replaced(cluster, condition):
-    cluster.condition = condition
-    where = "context lab, namespace es"
-    ended = send()
-    assert ended.code == 2 and f"mpies-run: has not ended yet ({where}); wait for it, end it" in ended.stderr
-    assert {method for method, _ in cluster.asked} == {"GET"}
-
-
-@pytest.mark.parametrize("condition", ["Succeeded", "Failed"])
-def test_a_job_that_has_ended_is_replaced_in_the_place_that_is_named(cluster, condition):
-    cluster.condition = condition
-    ended = send("--context", "lab", "--namespace", "other")
-    assert "\nto: context lab, namespace other\n" in ended.stdout
-    assert "kubectl --context=lab --namespace=other delete mpijob mpies-run --ignore-not-found\n" in ended.stdout
-    assert ("DELETE", "/apis/kubeflow.org/v2beta1/namespaces/other/mpijobs/mpies-run") in cluster.asked
+def test_a_job_is_replaced_in_the_place_that_is_named_once_it_has_ended(cluster):
+    for cluster.condition in ("Created", "Running", "Suspended"):
+        refused = send()
+        said = "mpies: mpies-run: has not ended yet (context lab, namespace es); wait for it, end it"
+        assert refused.code == 2 and refused.stderr.startswith(said)
+        assert {method for method, _ in cluster.asked} == {"GET"}
+    for condition in ("Succeeded", "Failed"):
+        cluster.asked, cluster.condition = [], condition
+        ended = send("--context", "lab", "--namespace", "other")
+        assert "\nto: context lab, namespace other\n" in ended.stdout
+        assert "kubectl --context=lab --namespace=other delete mpijob mpies-run --ignore-not-found\n" in ended.stdout
+        assert ("DELETE", "/apis/kubeflow.org/v2beta1/namespaces/other/mpijobs/mpies-run") in cluster.asked
 
 
 def test_no_cluster_is_one_line(folder, monkeypatch):

@@ -82,8 +82,9 @@ def test_a_script_trains_and_submits_itself_again_until_the_run_is_complete(kind
     done = subprocess.run(["bash", "-c", script], env=environment, cwd="/")
     assert done.returncode == 0 and len(read_digests(here / "run")) == made + 2
     assert (here / "left").read_text() == "19\n"
-    stop_when_it_has_made(made + 4, MPIES_SUCCESSORS="0")
-    assert (here / "left").read_text() == "19\n"
+    if kind == "lsf":  # as the other does
+        stop_when_it_has_made(made + 4, MPIES_SUCCESSORS="0")
+        assert (here / "left").read_text() == "19\n"
 
 
 def test_a_mistake_is_one_line(write_config, here):

@@ -18,7 +18,7 @@ from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
 from mpies.runs.formats.metrics import read_metrics
 from mpies.training.trainer import make_trainer
-from tests.support import assert_refused
+from tests.support import assert_refused, invoke
 
 CARTPOLE = """
 environment: {id: CartPole-v1, max_steps: 50}
@@ -167,22 +167,18 @@ def test_bench_measures_what_simulate_needs(ranks, run_mpies, write_config, tmp_
     assert shown.code == 0 and 0.05 < json.loads(shown.stdout)[0][0]["efficiency"] <= 1
 
 
-@pytest.mark.parametrize("ranks", [0, 2])
-def test_a_config_that_cannot_be_read_is_one_line_on_any_number_of_ranks(ranks, run_mpies):
-    ended = run_mpies(ranks, "bench", "absent.yaml")
-    assert ended.code == 2 and ended.stderr.count("mpies: absent.yaml: cannot be read") == 1
-    if not ranks:
-        assert_refused(ended)
-
-
 @pytest.mark.parametrize(
-    ("out", "reason"), [("absent/constants.yaml", "No such file or directory"), ("folder", "Is a directory")]
+    ("words", "message"),
+    [
+        (["absent.yaml"], "absent.yaml: cannot be read"),
+        (["--out", "absent/c.yaml"], "absent/c.yaml: cannot be written (No such file or directory); it must be a file"),
+        (["--out", "folder"], "--out folder: cannot be written (Is a directory); it must be a file"),
+    ],
 )
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(out, reason, run_mpies, tmp_path):
-    (tmp_path / "folder").mkdir()
-    ended = run_mpies(0, "bench", "--repeats", "1", "--out", out)
-    assert_refused(ended, f"--out {out}: cannot be written ({reason}); it must be a file")
-    assert not list((tmp_path / "folder").iterdir())
+def test_mistakes_are_one_line_before_anything_is_measured(words, message, here):
+    (here / "folder").mkdir()
+    assert_refused(invoke("bench", "--repeats", "1", *words), message)
+    assert not list((here / "folder").iterdir())
 
 
 def test_whether_a_file_can_be_written_is_found_out_without_a_trace(tmp_path):

@@ -31,48 +31,37 @@ def test_a_rank_takes_a_part_of_its_fair_share_within_bounds(left, ranks, schedu
     assert schedule.count_to_take(left, ranks) == expected
 
 
+LATE = [[3.0, 1], [1.0, 1], [1.0, 1]]
+PAIRS = taking(largest=2, low_water=1)
+
+
 @pytest.mark.parametrize(
-    ("episodes", "nodes", "update", "expected"),
+    ("episodes", "nodes", "update", "overlap", "schedule", "expected"),
     [
-        ([[1.0] * 8] * 3, [4], 0, [2, 4, 6]),  # two each
-        ([[1.0] * 9] * 3, [4], 0.5, [3.5, 7, 10.5]),  # one plays a third, and the others wait
-        ([[1.0] * 9], [2, 2], 0, [3]),  # 4 episodes to one node, 5 to the other
-        ([[3.0, 3, 1, 1]], [2], 0, [4]),
-        ([[3.0, 3, 1, 1]], [1, 1], 0, [6]),  # nodes share no counter
-        ([[3.0, 1, 1, 1]], [2], 0, [3]),  # a rank that is free takes the next one
-        ([[3.0, 1], [1.0, 1]], [3], 0, [3, 4]),  # more ranks than episodes
+        ([[1.0] * 8] * 3, [4], 0, 0, ONE, [2, 4, 6]),  # two each
+        ([[1.0] * 9] * 3, [4], 0.5, 0, ONE, [3.5, 7, 10.5]),  # one plays a third, and the others wait
+        ([[1.0] * 9], [2, 2], 0, 0, ONE, [3]),  # 4 episodes to one node, 5 to the other
+        ([[3.0, 3, 1, 1]], [2], 0, 0, ONE, [4]),
+        ([[3.0, 3, 1, 1]], [1, 1], 0, 0, ONE, [6]),  # nodes share no counter
+        ([[3.0, 1, 1, 1]], [2], 0, 0, ONE, [3]),  # a rank that is free takes the next one
+        ([[3.0, 1], [1.0, 1]], [3], 0, 0, ONE, [3, 4]),  # more ranks than episodes
+        # Rank 1 is free at 1: it plays both of generation 1 until 3, when rank 0 ends generation 0.  Generation 2
+        # starts from the results of 0, and ends at 4.
+        (LATE, [2], 0, 1, ONE, [3, 3, 4]),
+        (LATE, [2], 0, 0, ONE, [3, 4, 5]),
+        # Generation 2 may not begin before the update of generation 0, half a second after its end.
+        (LATE, [2], 0.5, 1, ONE, [3.5, 4, 5]),
+        ([[1.0, 3]], [1], 0, 0, PAIRS, [4]),  # side by side, they end at 2 and at 4
+        ([[1.0, 1, 3, 3]], [2], 0, 0, PAIRS, [6]),  # nothing is left for the one that is free at 2
+        ([[1.0, 1, 3, 3]], [2], 0, 0, ONE, [4]),
+        # Both ranks take four at once, as if all were left; the second has 1 + 1 + 5 + 1 seconds to play.
+        ([[1.0, 1, 1, 1, 1, 1, 5, 1]], [2], 0, 0, taking(largest=8), [8]),
+        # Later it is a part of what is left: at 4, rank 0 takes two of four, and each rank one more when it is free.
+        ([[1.0] * 4 + [2.0] * 4 + [3.0] * 4], [2], 0, 0, taking(largest=4), [13]),
     ],
 )
-def test_schedules_worked_out_by_hand(episodes, nodes, update, expected):
-    assert completion_times(episodes, nodes, ONE, update) == pytest.approx(expected)
-
-
-def test_overlapping_ranks_begin_the_next_generation_and_wait_for_the_one_after():
-    # Rank 1 is free at 1: it plays both of generation 1 until 3, when rank 0 ends generation 0.  Generation 2 starts
-    # from the results of 0, and ends at 4; without overlap it would end at 5.
-    episodes = [[3.0, 1], [1.0, 1], [1.0, 1]]
-    assert completion_times(episodes, [2], ONE, 0, overlap=1) == pytest.approx([3, 3, 4])
-    assert completion_times(episodes, [2], ONE, 0, overlap=0) == pytest.approx([3, 4, 5])
-    # Generation 2 may not begin before the update of generation 0, half a second after its end.
-    assert completion_times(episodes, [2], ONE, 0.5, overlap=1) == pytest.approx([3.5, 4, 5.0])
-
-
-def test_episodes_share_the_time_of_a_rank():
-    # Side by side, episodes of 1 and 3 seconds end at 2 and at 4.
-    assert completion_times([[1.0, 3]], [1], taking(largest=2, low_water=1), 0) == pytest.approx([4])
-    # Two ranks that begin two each at once: nothing is left for the one that is free at 2.
-    eager = taking(largest=2, low_water=1)
-    assert completion_times([[1.0, 1, 3, 3]], [2], eager, 0) == pytest.approx([6])
-    assert completion_times([[1.0, 1, 3, 3]], [2], ONE, 0) == pytest.approx([4])
-
-
-def test_every_rank_takes_its_first_episodes_as_if_all_were_left():
-    # Both ranks take four at once; the second has 1 + 1 + 5 + 1 seconds to play.
-    eager = taking(largest=8)
-    assert completion_times([[1.0, 1, 1, 1, 1, 1, 5, 1]], [2], eager, 0) == pytest.approx([8])
-    # Later it is a part of what is left: at 4, rank 0 takes two of four, and each rank one more when it is free.
-    episodes = [[1.0] * 4 + [2.0] * 4 + [3.0] * 4]
-    assert completion_times(episodes, [2], taking(largest=4), 0) == pytest.approx([13])
+def test_schedules_worked_out_by_hand(episodes, nodes, update, overlap, schedule, expected):
+    assert completion_times(episodes, nodes, schedule, update, overlap) == pytest.approx(expected)
 
 
 def test_nodes_of_different_speed_end_together_from_the_second_generation_on():
