@@ -168,18 +168,6 @@ def test_every_overlay_of_the_repository_has_what_a_job_changes():
         fit_mpijob(mpijob, JOB, FILES, folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("my ball.yaml", "use only letters, digits, - . _"),
-        ("kustomization.yaml", "kustomization.yaml: the job has a file of this name beside it; rename the config"),
-    ],
-)
-def test_a_config_needs_a_name_that_a_config_map_takes(name, message, folder, write_config):
-    write_config(CONFIG, name)
-    assert_refused(launch(name), message)
-
-
 def test_jobs_of_different_runs_have_different_names():
     assert job_name(replace(JOB, out="runs/ball_seed=4")) == "mpies-ball-seed-4-767e52fc"
     long = "runs/bipedal_walker_hardcore_solver.sigma=0.1_seed="
@@ -190,55 +178,72 @@ def test_jobs_of_different_runs_have_different_names():
     assert all(re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name) and len(name) <= 40 for name in names)
 
 
-def test_files_of_the_user_are_sent_with_the_config(folder, write_config):
-    (folder / "own").mkdir()
-    (folder / "own" / "cost.py").write_text(COST)
-    write_config("environment: {id: 'own/cost.py:cost', dimension: 3}", "ball.yaml")
-    files, arguments = sent("ball.yaml")
-    assert files == ["ball.yaml", "cost.py"] and arguments[-1] == "environment.id=/configs/cost.py:cost"
-    assert (folder / "run.k8s" / "cost.py").read_text() == COST
-    (folder / "own" / "cost.py").rename(folder / "own" / "my cost.py")
-    write_config("environment: {id: 'own/my cost.py:cost', dimension: 3}", "ball.yaml")
-    assert_refused(launch("ball.yaml"), "environment.id: own/my cost.py needs a name of its own in a ConfigMap")
-
-
-def test_a_config_may_be_an_environment_of_the_user(folder):
-    (folder / "cost.py").write_text(COST)
-    files, arguments = sent("cost.py:cost", "environment.dimension=3")
-    assert files == ["cost-cost.yaml", "cost.py"]
-    assert arguments[0] == "/configs/cost-cost.yaml" and arguments[-1] == "environment.id=/configs/cost.py:cost"
-    written = yaml.safe_load((folder / "run.k8s" / "cost-cost.yaml").read_text())
-    assert written == {"environment": {"id": "cost.py:cost"}}
-    assert "mpies bench cost.py:cost --out FILE" in launch("cost.py:cost", "environment.dimension=3").stdout
-
-
-def test_files_of_the_user_are_sent_with_a_sweep(folder, write_config):
-    for name in ("cost.py", "other.py"):
+@pytest.fixture
+def user_files(folder):
+    """`folder`, with files of a user and configs that name them."""
+    for name in ("own/cost.py", "own/my cost.py", "cost.py", "other.py", "old/best.h5"):
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(COST)
-    write_config("environment: {id: 'cost.py:cost', dimension: 3}", "ball.yaml")
-    sweep, section = ("ball.yaml", "--sweep", "--seeds", "2"), 'environment={id: "other.py:cost", dimension: 2}'
-    for file, words in (("cost.py", ()), ("other.py", ("environment.id=other.py:cost",)), ("other.py", (section,))):
-        files, arguments = sent(*sweep, *words)
-        assert files == ["ball_sweep.yaml", file] and arguments[-1] == f"environment.id=/configs/{file}:cost"
-        assert (folder / "run.k8s" / file).read_text() == COST
-    assert yaml.safe_load((folder / "run.k8s" / "ball_sweep.yaml").read_text())["seeds"] == [1, 2]
-    both = "environment.id=cost.py:cost,other.py:cost"
-    drawn = "environment.id={choice: ['cost.py:cost', 'other.py:cost']}"
-    sections = f"{section},{{id: 'cost.py:cost', dimension: 3}}"
-    for words in ([both], [drawn, "--trials", "2"], [sections]):
-        message = "environment.id: files that vary cannot be sent to the pods; launch a sweep for each"
-        assert_refused(launch(*sweep, *words), message)
+    for name, file in {"own.yaml": "own/cost.py", "spaced.yaml": "own/my cost.py", "cost.yaml": "cost.py"}.items():
+        (folder / name).write_text(f"environment: {{id: '{file}:cost', dimension: 3}}")
+    (folder / "pole.yaml").write_text("environment: {id: CartPole-v1}\npolicy: {init_from: old/best.h5}")
+    for name in ("my ball.yaml", "kustomization.yaml"):
+        (folder / name).write_text(CONFIG)
+    return folder
 
 
-def test_a_policy_to_begin_with_is_sent_with_the_config(folder, write_config):
-    write_config("environment: {id: CartPole-v1}\npolicy: {init_from: old/best.h5}", "pole.yaml")
-    (folder / "old").mkdir()
-    (folder / "old" / "best.h5").write_bytes(b"\x89HDF")
-    files, arguments = sent("pole.yaml")
-    assert files == ["best.h5", "pole.yaml"] and arguments[-1] == "policy.init_from=/configs/best.h5"
-    assert (folder / "run.k8s" / "best.h5").read_bytes() == b"\x89HDF"
-    refused = launch("pole.yaml", "policy.init_from=old")
-    assert_refused(refused, "policy.init_from: old is a folder; name a file in it, such as old/best.h5")
+SWEEP = "cost.yaml", "--sweep", "--seeds", "2"
+SECTION = 'environment={id: "other.py:cost", dimension: 2}'
+VARY = "environment.id: files that vary cannot be sent to the pods; launch a sweep for each"
+
+
+@pytest.mark.parametrize(
+    ("words", "files", "argument"),
+    [
+        (["own.yaml"], ["cost.py", "own.yaml"], "environment.id=/configs/cost.py:cost"),
+        (["pole.yaml"], ["best.h5", "pole.yaml"], "policy.init_from=/configs/best.h5"),
+        (SWEEP, ["cost.py", "cost_sweep.yaml"], "environment.id=/configs/cost.py:cost"),
+        (
+            [*SWEEP, "environment.id=other.py:cost"],
+            ["cost_sweep.yaml", "other.py"],
+            "environment.id=/configs/other.py:cost",
+        ),
+        ([*SWEEP, SECTION], ["cost_sweep.yaml", "other.py"], "environment.id=/configs/other.py:cost"),
+        (
+            ["cost.py:cost", "environment.dimension=3"],
+            ["cost-cost.yaml", "cost.py"],
+            "environment.id=/configs/cost.py:cost",
+        ),
+    ],
+)
+def test_files_of_the_user_are_sent(words, files, argument, user_files):
+    found, arguments = sent(*words)
+    assert found == files and arguments[-1] == argument
+    for name in files:
+        text = (user_files / "run.k8s" / name).read_text()
+        assert name.endswith(".yaml") or text == COST
+        assert "sweep" not in name or yaml.safe_load(text)["seeds"] == [1, 2]
+        assert name != "cost-cost.yaml" or yaml.safe_load(text) == {"environment": {"id": "cost.py:cost"}}
+        assert name != "cost-cost.yaml" or arguments[0] == f"/configs/{name}"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["spaced.yaml"], "environment.id: own/my cost.py needs a name of its own in a ConfigMap"),
+        (
+            ["pole.yaml", "policy.init_from=old"],
+            "policy.init_from: old is a folder; name a file in it, such as old/best.",
+        ),
+        (["my ball.yaml"], "use only letters, digits, - . _"),
+        (["kustomization.yaml"], "kustomization.yaml: the job has a file of this name beside it; rename the config"),
+        ([*SWEEP, "environment.id=cost.py:cost,other.py:cost"], VARY),
+        ([*SWEEP, "environment.id={choice: ['cost.py:cost', 'other.py:cost']}", "--trials", "2"], VARY),
+        ([*SWEEP, f"{SECTION},{{id: 'cost.py:cost', dimension: 3}}"], VARY),
+    ],
+)
+def test_files_that_cannot_be_sent_are_refused(words, message, user_files):
+    assert_refused(launch(*words), message)
 
 
 def test_files_that_are_too_much_together_are_refused(folder, write_config):
@@ -304,6 +309,7 @@ def test_a_job_builds_on_the_overlays_that_the_docs_name(name, mode, storage, fo
 
 def test_launch_names_the_base_that_it_takes_where_none_is_given(folder):
     said = invoke("launch", "k8s", "ball.yaml", "--dry-run").stdout
+    assert "mpies bench ball.yaml --out FILE" in said
     assert "base: k8s/mpi-operator/base, whose volume many nodes must be able to write (ReadWriteMany); " in said
 
 

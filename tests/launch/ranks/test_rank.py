@@ -94,25 +94,19 @@ def test_ctrl_c_ends_what_is_no_training_without_a_traceback(tmp_path):
     assert (process.returncode, stdout, stderr.strip()) == (1, "", "Aborted!")
 
 
-def test_ranks_whose_members_fail_are_not_started_again(run_mpies, write_config, tmp_path):
-    (tmp_path / "faulty.py").write_text(FAULTY_MODULE)
-    config = write_config(FAULTY.format(share=0.75))
-    outcome = run_mpies(0, "train", config, "--out", "run", "--ranks", "2")
-    assert outcome.code == 1 and len(read_digests(tmp_path / "run")) == 1, outcome.stderr
-    assert "restart" not in outcome.stderr and outcome.stderr.count("more than stop.max_failures") == 1
-
-
-def test_a_last_generation_that_failed_is_played_again_and_never_finished_without_evaluation(
+def test_a_generation_that_failed_is_played_again_and_never_finished_without_evaluation(
     run_mpies, write_config, tmp_path
 ):
+    """Ranks whose members fail are not started again."""
     (tmp_path / "faulty.py").write_text(FAULTY_MODULE)
     config, run = write_config(FAULTY.format(share=0.75)), tmp_path / "run"
-    for _ in range(2):
-        outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=1")
-        assert outcome.code == 1 and "stop.max_failures" in outcome.stderr and "Traceback" not in outcome.stderr
-        assert len(read_digests(run)) == 1 and not (run / "finished.yaml").exists()
-    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=1", "stop.max_failures=1")
-    assert outcome.code == 1 and "so the run has no result" in outcome.stderr  # the evaluation fails as well
+    for ranks in (["--ranks", "2"], []):
+        outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=1", *ranks, code=1)
+        assert "restart" not in outcome.stderr and outcome.stderr.count("more than stop.max_failures") == 1
+        assert "Traceback" not in outcome.stderr and len(read_digests(run)) == 1
+        assert not (run / "finished.yaml").exists()
+    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=1", "stop.max_failures=1", code=1)
+    assert "so the run has no result" in outcome.stderr  # the evaluation fails as well
 
 
 @pytest.mark.parametrize("every", [1000000, 5])
