@@ -6,14 +6,6 @@ from mpies.solvers.ars import ARS
 from tests.solvers.single_generation import tell_once, with_signs
 
 
-def test_one_parameter_by_hand():
-    solver = ARS(ARS.Options(population=4, top=1, sigma=0.5, learning_rate=0.02), 1, dtype=np.float64)
-    members = tell_once(solver, [[2.0], [1.0]], [3, 1, 0, 2])
-    np.testing.assert_array_equal(members.ravel(), [2, 0, 1.5, 0.5])
-    # the first direction has the best member; the deviation of 3 and 1 is 1
-    assert solver.mean[0] == pytest.approx(1 + 0.02 / (1 * 1) * (3 - 1) * 2)
-
-
 def test_the_best_directions_are_used_and_the_bonus_is_subtracted():
     solver = ARS(ARS.Options(population=8, top=2, learning_rate=0.5, alive_bonus=0.5), 6, dtype=np.float64)
     pairs = np.random.default_rng(5).standard_normal((4, 6))

@@ -59,7 +59,7 @@ def test_each_generation_agrees_with_the_package_to_1e_10(dimension, cost, monke
     random = np.random.default_rng(4)
     solver, package = begin(dimension, cost=cost)
     failed = 0
-    for _ in range(150):
+    for _ in range(60):
         failed += compare_generation(solver, package, random.standard_normal((8, dimension)), cost, monkeypatch)
         # Both go on from the same state: what is compared is one generation, not how rounding errors grow.
         solver.mean, solver.deviation, solver.v = package.m.flatten(), package.D.flatten(), package.v.flatten()

@@ -1,7 +1,6 @@
 """A custom solver in a run: the same bits as ever, and whatever is wrong with it ends the run with one line."""
 
 import re
-import textwrap
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from mpies.solvers.snes import SNES
 from mpies.training.task import Task
 from tests.solvers import test_contract as contract
 from tests.solvers.single_generation import FunctionLoop
-from tests.solvers.test_check import OVERLAPS, RIGHT, WRONG, class_of
+from tests.solvers.test_check import RIGHT, WRONG, class_of, read_cases
 
 CONFIG = """
 environment: {{id: "function:sphere", dimension: 6, shift: 1}}
@@ -48,7 +47,7 @@ def assert_line(outcome, line):
 
 @pytest.mark.parametrize("command", [("check",), ("train", "--out", "run"), ("train", "--out", "run", "--ranks", "2")])
 def test_a_solver_is_tried_out_before_a_run_begins(command, run_mpies, tmp_path):
-    body, line = WRONG["a forgotten counter that matters in the tenth generation"]
+    body, line = next(case for case in read_cases(WRONG) if "self.stalled == 10" in case[0])
     outcome = run_mpies(0, command[0], write_solver(tmp_path, body), *command[1:], "stop.generations=2")
     assert_line(outcome, line)
 
@@ -85,17 +84,16 @@ def test_a_run_from_before_a_state_field_was_added_does_not_go_on(run_mpies, tmp
 @pytest.mark.parametrize(
     ("body", "line", "override"),
     [
+        ('def report(self): return {"steps": 5}', "report must name columns of its own, but every run...", []),
         (
-            'def report(self): return {"steps": 5}',
-            "report must name columns of its own, but every run...",
-            "",
+            "rows = 1\nclass Options(RightOptions): overlaps = True",
+            "overlap does not work with rows;...",
+            ["overlap=0.5"],
         ),
-        (f"rows = 1{OVERLAPS}", "overlap does not work with rows; leave it out, or send what...", "overlap=0.5"),
     ],
 )
 def test_what_does_not_fit_the_run_is_one_line(body, line, override, run_mpies, tmp_path):
-    config = write_solver(tmp_path, textwrap.dedent(body))
-    assert_line(run_mpies(0, "train", config, "--out", "run", *override.split()), line)
+    assert_line(run_mpies(0, "train", write_solver(tmp_path, body), "--out", "run", *override), line)
 
 
 MINE = """

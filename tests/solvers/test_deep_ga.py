@@ -4,25 +4,13 @@ from pydantic import ValidationError
 
 from mpies.solvers.deep_ga import DeepGA
 from mpies.solvers.sampling.noise import build_table, sample_indices
-from tests.solvers.single_generation import FunctionLoop, tell_once
+from tests.solvers.single_generation import FunctionLoop
 
 D = 6
 
 
 def sphere(x):
     return -float(np.sum(np.square(x, dtype=np.float64)))
-
-
-def test_the_first_generation_by_hand():
-    solver = DeepGA(DeepGA.Options(population=3, parents=2, sigma=0.5, initial_sigma=0.1, snapshot=2), 1)
-    members = tell_once(solver, [[7.0], [1.0], [-2.0]], [0, 2, 5])
-    np.testing.assert_allclose(members.ravel(), [1, 1.1, 0.8], rtol=1e-6)  # the elite is not mutated
-    # The indices of the chains are those that the seed gives: the only place of a table of three normals is 0.
-    np.testing.assert_array_equal(solver.chains, [[0, -1], [0, -1]])  # of the members 2 and 1
-    np.testing.assert_allclose(solver.scales, [[0.1, 0], [0.1, 0]], rtol=1e-6)
-    np.testing.assert_array_equal(solver.snapshots, [[1], [1]])
-    assert solver.mean[0] == pytest.approx(1 + 0.1 * 7)
-    assert solver.ask().sigma[0] == 0.5  # after the first generation
 
 
 def test_the_elite_is_kept_to_the_bit_through_snapshots():

@@ -55,19 +55,22 @@ def test_members_are_the_candidates_and_the_best_becomes_the_mean():
     np.testing.assert_array_equal(solver.mean, proposal.rows[1])
 
 
-def test_threads_draw_as_they_do_alone():
-    def draw(seed):
-        with seeded_global_generators(seed, 0):
+def test_the_global_generators_are_seeded_inside_and_untouched_outside_in_threads_too():
+    def draw(generation):
+        with seeded_global_generators(3, generation):
             first = np.random.random()
             time.sleep(0.01)  # another thread runs
             return first, np.random.random(), random.random()
 
-    np.random.seed(7)
-    before = np.random.get_state()[1].tolist()
-    alone = [draw(seed) for seed in range(8)]
+    def states():
+        return np.random.get_state()[1].tolist(), random.getstate()
+
+    before = states()
+    alone = [draw(generation) for generation in range(8)]
+    assert len(set(alone)) == 8 and states() == before
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(draw, range(8))) == alone
-    assert np.random.get_state()[1].tolist() == before
+    assert states() == before
 
 
 @pytest.mark.parametrize(
@@ -142,20 +145,6 @@ def test_a_solver_that_was_told_nothing_can_be_saved():
     again = Best(WholeCandidates(population=3), 2)
     again.restore(state)
     assert again.generation == 0
-
-
-def test_the_global_generators_are_seeded_inside_and_untouched_outside():
-    np.random.seed(1)
-    random.seed(1)
-    expected = np.random.random(), random.random()
-    np.random.seed(1)
-    random.seed(1)
-    drawn = []
-    for generation in (5, 5, 6):
-        with seeded_global_generators(3, generation):
-            drawn.append((np.random.random(), random.random()))
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert (np.random.random(), random.random()) == expected
 
 
 def test_the_methods_of_a_subclass_are_named_when_missing():

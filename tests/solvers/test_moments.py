@@ -52,6 +52,7 @@ def test_the_common_case_gives_the_same_bits_as_the_general_one():
     assert one.tobytes() == two.tobytes()
 
 
+@settings(deadline=None)
 @given(st.integers(1, 20), st.integers(0, 2**32 - 1))
 def test_folded_pairs_give_the_moments_of_all_members(pairs, seed):
     random = np.random.default_rng(seed)

@@ -5,15 +5,6 @@ from mpies.solvers.pgpe import PGPE
 from tests.solvers.single_generation import tell_once
 
 
-def test_one_parameter_by_hand():
-    rule = {"kind": "sgd", "learning_rate": 1, "momentum": 0}
-    solver = PGPE(PGPE.Options(population=4, sigma=0.5, fitness="raw", optimizer=rule), 1, dtype=np.float64)
-    tell_once(solver, [[2.0], [1.0]], [5, 1, 0, 2])  # eps 1 and 0.5, mean return 2
-    assert solver.mean[0] == pytest.approx(1 + ((5 - 1) * 1 + (0 - 2) * 0.5) / 4)
-    # (eps^2 - sigma^2) / sigma is 1.5 and 0; the first pair has 5 + 1 - 2 * 2
-    assert solver.sigma[0] == pytest.approx(0.5 + 0.1 * 2 * 1.5 / 4)
-
-
 def test_sigma_changes_by_a_bounded_share():
     solver = PGPE(PGPE.Options(population=4, sigma=0.5, fitness="raw"), 1, dtype=np.float64)
     tell_once(solver, [[2.0], [1.0]], [500, 100, 0, 200])

@@ -266,3 +266,10 @@ def test_cma_es_draws_and_learns_as_pycma(covariance, options):
         solver.tell(proposal, Results.of(f), np.zeros((0, D), np.float32))
         np.testing.assert_allclose(solver.mean, package.mean, rtol=1e-6)
         assert solver.report()["sigma"] == pytest.approx(package.sigma)
+
+
+def test_utilities_by_hand():
+    """As the reference of SNES takes them."""
+    np.testing.assert_allclose(utilities(2), [0.5, -0.5])  # ln 2 and 0, scaled to a sum of 1, less 1/2
+    expected = np.array([np.log(3), np.log(1.5), 0, 0]) / np.log(4.5) - 0.25
+    np.testing.assert_allclose(utilities(4), expected, atol=1e-15)
