@@ -32,17 +32,17 @@ def test_a_heading_is_read_by_its_parts(tmp_path):
     assert read_heading(path).task == "A ball on a plate: round." and read_heading(path).notes == ""
 
 
-@pytest.mark.parametrize("part", ["Policy", "Solver", "Published", "Budget"])
-def test_a_heading_without_a_part_is_refused(part, tmp_path):
-    path = write(tmp_path, {key: text for key, text in PARTS.items() if key != part})
-    with pytest.raises(ConfigError, match=f"the heading lacks {part.lower()}"):
-        read_heading(path)
-
-
-@pytest.mark.parametrize("wrong", ["Status: reached here", "Policy: another"])
-def test_a_heading_has_no_other_part_and_none_twice(wrong, tmp_path):
-    path = write(tmp_path, PARTS | {"Notes": f"some.\n# {wrong}"})
-    with pytest.raises(ConfigError, match=f"has '{wrong.partition(':')[0]}' twice, or there is no such part"):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        *(({part: None}, f"the heading lacks {part.lower()}") for part in ("Policy", "Solver", "Published", "Budget")),
+        ({"Notes": "some.\n# Status: reached here"}, "has 'Status' twice, or there is no such part"),
+        ({"Notes": "some.\n# Policy: another"}, "has 'Policy' twice, or there is no such part"),
+    ],
+)
+def test_a_heading_has_each_part_once_and_no_other(change, message, tmp_path):
+    path = write(tmp_path, {part: text for part, text in (PARTS | change).items() if text})
+    with pytest.raises(ConfigError, match=message):
         read_heading(path)
 
 

@@ -8,22 +8,17 @@ import sys
 import pytest
 import yaml
 
-from mpies.config.loading import (
-    as_yaml,
-    differences,
-    load_config,
-    make_config,
-    parse_value,
-    resolved,
-    validate_config,
-)
+from mpies.config.loading import as_yaml, differences, load_config, make_config, parse_value, resolved, validate_config
 from mpies.core.errors import ConfigError
 from mpies.sweeps.settings import read_override
 from mpies.training.update import make_solver
 from tests.config.examples import CARTPOLE, SPHERE
 
-# What a config file holds, and how the message begins after the path of the file.
+# What a config file holds, as text or bytes, and how the message begins after the path of the file.
 NO_CONFIG = [
+    *((content, "is not ") for content in (b"\xff\xfe\x00", bytes(range(256)), b"a: \x00")),
+    ("a: " + 5000 * "[" + 5000 * "]", "is nested too deeply; a config has three levels"),
+    ("base: cartpole\nvary: {solver.sigma: [0.1, 0.2]}\n", "is a sweep file; train it with mpies sweep /"),
     ("", "is empty; it needs at least environment: {id: CartPole-v1}"),
     ("# only a comment", "is empty; it needs at least environment: {id: CartPole-v1}"),
     ("- a\n- b", "must hold sections such as environment: {id: CartPole-v1}, but is the list [a, b]"),
@@ -33,15 +28,16 @@ NO_CONFIG = [
     (CARTPOLE + "solver:\n  population: 4\n  sigma 0.1\n", "line 4 is not valid YAML (could not find expected ':')"),
     (
         CARTPOLE + "solver:\n\tsigma: 0.1\n",
-        "line 3 is not valid YAML (found character '\\t' that cannot start any token); indent",
+        "line 3 is not valid YAML (found character '\\t' that cannot start any token",
     ),
     (CARTPOLE + "a: [", "line 2 is not valid YAML (expected the node content, but found '<stream end>')"),
 ]
 
 
 @pytest.mark.parametrize(("text", "beginning"), NO_CONFIG)
-def test_a_file_that_holds_no_mapping_of_yaml_is_refused_in_one_line(text, beginning, write_config):
-    path = write_config(text)
+def test_a_file_that_holds_no_mapping_of_yaml_is_refused_in_one_line(text, beginning, tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigError) as caught:
         load_config(path)
     assert str(caught.value).startswith(f"{path}: {beginning}")
@@ -51,21 +47,21 @@ def test_a_file_that_holds_no_mapping_of_yaml_is_refused_in_one_line(text, begin
 @pytest.mark.parametrize(
     ("override", "beginning"),
     [
-        ("solver", "the command line: 'solver' must be KEY=VALUE, for instance solver.sigma=0.05"),
-        ("=3", "the command line: '=3' must be KEY=VALUE, for instance solver.sigma=0.05"),
-        ("solver..sigma=3", "the command line: 'solver..sigma=3' must be KEY=VALUE, for instance solver.sigma=0.05"),
+        *(
+            (wrong, f": {wrong!r} must be KEY=VALUE, for instance solver")
+            for wrong in ("solver", "=3", "solver..sigma=3")
+        ),
         (
             "environment.id.x=3",
-            "the command line: environment.id.x is not a key, since environment.id is the text 'CartPole-v1' and not "
-            "a section",
+            ": environment.id.x is not a key, since environment.id is the text 'CartPole-v1' and not a",
         ),
-        ("solver.sigma=[1", "the command line, solver.sigma: line 1 is not valid YAML"),
+        ("solver.sigma=[1", ", solver.sigma: line 1 is not valid YAML"),
     ],
 )
 def test_an_override_that_is_no_key_and_value_is_refused(override, beginning, write_config):
     with pytest.raises(ConfigError) as caught:
         load_config(write_config(CARTPOLE), [override])
-    assert str(caught.value).startswith(beginning)
+    assert str(caught.value).startswith(f"the command line{beginning}")
 
 
 def test_an_override_of_a_section_that_is_written_in_short_keeps_its_kind(write_config):
@@ -114,14 +110,10 @@ def test_merge_keys_bring_what_the_section_does_not_have(text, value):
     assert parse_value(text, "x")["b"] == value
 
 
-def test_a_section_given_as_a_word_is_the_section_of_that_kind(write_config):
-    short, long = (
-        load_config(write_config(CARTPOLE + text)) for text in ("noise: low_rank", "noise: {kind: low_rank}")
-    )
+def test_a_section_names_its_kind_in_a_word_or_not_at_all(write_config):
+    texts = ("noise: low_rank", "noise: {kind: low_rank}")
+    short, long = (load_config(write_config(CARTPOLE + text)) for text in texts)
     assert short == long and short.noise.rank == 1 and short.noise.size == 25_000_000
-
-
-def test_a_section_that_names_no_kind_is_of_the_default_kind(write_config):
     config = load_config(write_config(CARTPOLE + "solver: {optimizer: {beta1: 0.5}}\nnoise: {size: 100}"))
     assert (config.solver.kind, config.solver.optimizer.kind, config.noise.kind) == ("openai_es", "adam", "full")
     assert (config.solver.optimizer.beta1, config.noise.size) == (0.5, 100)
@@ -154,9 +146,7 @@ def test_a_solver_from_a_file_brings_its_own_keys(write_config, tmp_path):
     assert resolved(again) == resolved(config)
     with pytest.raises(ConfigError, match=r"solver\.strngth is not a key; did you mean solver\.strength"):
         load_config(write_config(CARTPOLE + f"solver: {{kind: '{kind}', strngth: 3}}"))
-    with pytest.raises(
-        ConfigError, match=r"config.yaml: solver.kind .*own_solver.py has no Absent; it has OpenAIES, Mine$"
-    ):
+    with pytest.raises(ConfigError, match=r"yaml: solver.kind .*own_solver.py has no Absent; it has OpenAIES, Mine$"):
         load_config(write_config(CARTPOLE + f"solver: {{kind: '{tmp_path}/own_solver.py:Absent'}}"))
 
 
@@ -184,25 +174,18 @@ def test_a_resolved_config_loads_as_the_same_config(text, write_config):
     assert differences(resolved(again), resolved(config)) == []
 
 
-def test_differences_name_only_keys_that_change_what_is_computed(write_config):
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["solver.sigma=1", "stop.generations=7"], [("solver.sigma", None, 1.0)]),  # the end changes no result
+        (["noise={kind: low_rank, rank: 2}"], [("noise.kind", "full", "low_rank"), ("noise.rank", "(absent)", 2)]),
+    ],
+)
+def test_differences_name_keys_that_change_what_is_computed(overrides, expected, write_config):
     path = write_config(CARTPOLE)
-    old, new = (resolved(load_config(path, overrides)) for overrides in ([], ["solver.sigma=1", "stop.generations=7"]))
-    assert differences(old, new) == [("solver.sigma", None, 1.0)]
-
-
-def test_differences_also_name_keys_that_only_one_config_has(write_config):
-    path = write_config(CARTPOLE)
-    old, new = (resolved(load_config(path, overrides)) for overrides in ([], ["noise={kind: low_rank, rank: 2}"]))
-    assert differences(old, new) == [("noise.kind", "full", "low_rank"), ("noise.rank", "(absent)", 2)]
-    assert differences(new, old) == [("noise.kind", "low_rank", "full"), ("noise.rank", 2, "(absent)")]
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00", bytes(range(256)), b"a: \x00"])
-def test_a_file_that_is_not_text_is_refused_in_one_line(content, tmp_path):
-    path = tmp_path / "x.yaml"
-    path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"x.yaml: is not (a text file|valid YAML)[^\n]*$"):
-        load_config(path)
+    old, new = (resolved(load_config(path, more)) for more in ([], overrides))
+    assert differences(old, new) == expected
+    assert differences(new, old) == [(key, there, here) for key, here, there in expected]
 
 
 @pytest.mark.parametrize(("name", "reason"), [(".", "Is a directory"), ("absent.yaml", "No such file or directory")])
@@ -215,38 +198,25 @@ def test_the_config_of_a_run_is_a_config_too(write_config):
     values = resolved(load_config(write_config(CARTPOLE)))
     path = write_config(as_yaml(values | {"versions": {"python": "3.11", "mpies": "0.1.0", "machines": ["a"]}}))
     assert resolved(load_config(path)) == values
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(
+        ConfigError, match=r": is the folder of a run; continue it with mpies train .*config.yaml --out /"
+    ):
         load_config(path.parent)
-    expected = f"is the folder of a run; continue it with mpies train {path} --out {path.parent}"
-    assert str(caught.value) == f"{path.parent}: {expected}"
     with pytest.raises(ConfigError, match="versions is not a key"):
         load_config(write_config(CARTPOLE + "versions: 3"))
-
-
-def test_a_sweep_file_is_told_from_a_config(write_config):
-    path = write_config("base: cartpole\nvary: {solver.sigma: [0.1, 0.2]}\n")
-    with pytest.raises(ConfigError) as caught:
-        load_config(path)
-    assert str(caught.value) == f"{path}: is a sweep file; train it with mpies sweep {path}"
 
 
 def test_a_python_file_needs_the_name_of_what_is_in_it(tmp_path):
     path = tmp_path / "room.py"
     path.write_text("class Room: pass\n")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(
+        ConfigError, match=r"/room.py: is a Python file; name the class or function in it, such as /.*:NAME$"
+    ):
         load_config(path)
-    expected = f"is a Python file; name the class or function in it, such as {path}:NAME"
-    assert str(caught.value) == f"{path}: {expected}"
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(
+        ConfigError, match=r"^the command line: solver.kind must name the class in mine.py .* mine.py:Class$"
+    ):
         load_config("cartpole", ["solver.kind=mine.py"])
-    expected = "solver.kind must name the class in mine.py as well, in the form mine.py:Class"
-    assert str(caught.value) == f"the command line: {expected}"
-
-
-def test_a_file_nested_too_deeply_is_refused_in_one_line(write_config):
-    path = write_config("a: " + 5000 * "[" + 5000 * "]")
-    with pytest.raises(ConfigError, match=r"config.yaml: is nested too deeply; a config has three levels$"):
-        load_config(path)
 
 
 VALUES = [None, True, [], {}, "x", "", -1, 0, 1.5, 1e308, 10**40, ".nan", "1e-3", "1e999", [1], {"a": 1}, float("nan")]

@@ -1,5 +1,7 @@
 """Each wrong value of a config is explained in one line."""
 
+import re
+
 import pytest
 
 from mpies.config.loading import load_config
@@ -7,179 +9,82 @@ from mpies.config.mistakes import quoted
 from mpies.core.errors import ConfigError
 from tests.config.examples import CARTPOLE, SPHERE
 
-SIGMA = "leave it out for the default, 0.1 for up to 20,000 parameters, and 0.02 (OpenAI's) for more"
-RATE = "leave it out for the default, 0.03 for up to 20,000 parameters, and 0.01 (OpenAI's) for more"
-
-# What a config file holds, and how the message begins after the path of the file.
+# What a config file holds, and how the message begins after the path of the file; `...` stands for anything.
 WRONG = [
     ("seed: 1", "environment is missing; add environment: {id: CartPole-v1}"),
     ("environment: {}", "environment.id is missing; add id: CartPole-v1"),
     ("enviroment: {id: x}", "enviroment is not a key; did you mean environment?"),
     ("env: CartPole-v1", "env is not a key; did you mean environment?"),
-    (CARTPOLE + "eval: {every: 5}", "eval is not a key; did you mean evaluation?"),
-    (CARTPOLE + "solver: {pop: 40}", "solver.pop is not a key; did you mean solver.population?"),
-    (CARTPOLE + "solver: {e: 40}", "solver.e is not a key; solver has population, episodes, "),
     ("environment: {id: 5}", "environment.id must be text, but is 5; for instance environment.id: CartPole-v1"),
-    (
-        CARTPOLE + "solver: [1]",
-        "solver must be a section of keys, but is the list [1]; for instance solver: {episodes: 1}",
-    ),
-    (
-        CARTPOLE + "solver: {population: 101}",
-        "solver.population must be even (antithetic pairs), but is 101; use 100 or 102",
-    ),
-    (CARTPOLE + "solver: {sigma:0.5}", "solver.'sigma:0.5' is not a key; put a space after the colon: sigma: 0.5"),
-    (CARTPOLE + "population: 100", "population is not a key; did you mean solver.population?"),
-    (
-        CARTPOLE + "solver: {sigma: -1}",
-        "solver.sigma must be greater than 0, but is -1; " + SIGMA,
-    ),
-    (
-        CARTPOLE + "solver: {sigma: .inf}",
-        "solver.sigma must be a finite number, but is inf; " + SIGMA,
-    ),
-    (
-        CARTPOLE + "solver: {sigma: yes}",
-        "solver.sigma must be a number, but is true; " + SIGMA,
-    ),
-    (
-        CARTPOLE + "solver: {optimizer: {learning_rate: .nan}}",
-        "solver.optimizer.learning_rate must be a finite number, but is nan; " + RATE,
-    ),
-    (
-        CARTPOLE + "solver: {optimizer: {kind: adma}}",
-        "solver.optimizer.kind must be one of adam, ",
-    ),
-    (
-        CARTPOLE + "solver: {optimizer: {kind: sgd, beta1: 0.9}}",
-        "solver.optimizer.beta1 is not a key; it belongs to kind: adam",
-    ),
-    (
-        CARTPOLE + "policy: {hidden: [3, x]}",
-        "policy.hidden[1] must be a number, but is the text 'x'; the default is [64, 64]",
-    ),
-    (CARTPOLE + "policy: {bias: 1}", "policy.bias must be true or false, but is 1; the default is true"),
-    (CARTPOLE + "policy: {kind: none}", "policy.kind none is for functions of parameters only; use kind: mlp"),
-    (CARTPOLE + "noise: {size: 1.5}", "noise.size must be a whole number, but is 1.5; the default is 25000000"),
-    (
-        CARTPOLE + "noise: low_rank\nsolver: {kind: pepg}",
-        "noise.kind low_rank works with solvers that need only the weighted sum of the noise "
-        "(openai_es, ars, novelty_es), but solver.kind is pepg; use noise: {kind: full}",
-    ),
-    (
-        CARTPOLE + "noise: {kind: low_rank}\npolicy: {kind: lstm}",
-        "noise.kind low_rank is for policy.kind mlp, whose layers are matrices, but policy.kind is lstm",
-    ),
-    (CARTPOLE + "solver: {kind: pepg, sigma: 1}", "solver.sigma is not a key; did you mean solver.sigma_init?"),
-    (
-        CARTPOLE + "solver: {kind: snes, weight_decay: 1}",
-        "solver.weight_decay is not a key; it belongs to the kinds openai_es, ",
-    ),
-    (
-        CARTPOLE + "tracking: {wandb: {entity: me}}",
-        "tracking.wandb.project is missing; add project: my-project",
-    ),
-    (CARTPOLE + "noise: {rank: 2}", "noise.rank is not a key; it belongs to kind: low_rank"),
-    (
-        CARTPOLE + "noise: {kind: low_rnak}",
-        "noise.kind must be one of full, low_rank, but is the text 'low_rnak'; did you mean low_rank?",
-    ),
-    (CARTPOLE + "stop: {steps: 0}", "stop.steps must be at least 1, but is 0; leave it out for none"),
-    (CARTPOLE + '? "a\\nb"\n: 2', r"'a\nb' is not a key; the top level has "),
-    (
-        "environment: {id: CartPole-v1, kwargs: {max_steps: 3}}",
-        "environment.kwargs.max_steps is not for kwargs: use environment.max_steps; remove it",
-    ),
-    (
-        "environment: &a {id: CartPole-v1, kwargs: {b: *a}}",
-        "*a names what contains it, or nothing",
-    ),
-    (
-        "environment: {id: CartPole-v1, kwargs: {levels: [{0: up}]}}",
-        "environment.kwargs.levels[0] has the key 0, which must be text; quote or remove it",
-    ),
-    (
-        "environment: {id: CartPole-v1, kwargs: {a: {b: [0, .nan]}}}",
-        "environment.kwargs.a.b[1] accepts only finite numbers, but is nan; give a large number, or remove it",
-    ),
-    (
-        "environment: {id: CartPole-v1, kwargs: {start: 2024-01-01}}",
-        "environment.kwargs.start accepts only numbers, text, true, false, lists and sections, but is a date; quote",
-    ),
-    (
-        CARTPOLE + "policy: {kind: torch, module: 'a.py:b', kwargs: {units: {1: 2}}}",
-        "policy.kwargs.units has the key 1, which must be text; quote or remove it",
-    ),
-    (
-        "environment: {id: 'function:ball', dimension: 5}",
-        "environment.id must name a test function, but is 'function:ball'; use one of ",
-    ),
-    (
-        "environment: {id: 'function:sphere'}",
-        "environment.dimension is missing: how many parameters function:sphere has",
-    ),
+    ("environment: &a {id: CartPole-v1, kwargs: {b: *a}}", "*a names what contains it, or nothing"),
+    ("environment: {id: CartPole-v1, kwargs: {levels: [{0: up}]}}", "...levels[0] has the key 0, which must be text"),
+    ("environment: {id: CartPole-v1, kwargs: {a: {b: [0, .nan]}}}", "...a.b[1] accepts only finite numbers, but is"),
+    ("environment: {id: CartPole-v1, kwargs: {start: 2024-01-01}}", "...start accepts only ... but is a date"),
+    ("environment: {id: 'function:ball', dimension: 5}", "environment.id must name a test function, but is 'func"),
+    ("environment: {id: 'function:sphere'}", "environment.dimension is missing: how many parameters function:sphere"),
     (SPHERE + "policy: {kind: mlp}", "policy must be {kind: none} for a function of parameters, or left out"),
-    (CARTPOLE + "solver: {sigma_decay: }", "solver.sigma_decay must be a number, but is empty; the default is 1.0"),
-    (
-        CARTPOLE + "solver: {kind: opneai_es}",
-        "solver.kind must be one of ars, ",
-    ),
-    (
-        CARTPOLE + "policy: {kind: torch, module: 5}",
-        "policy.module must be text, but is 5; for instance policy.module: path/to/file.py:make_policy",
-    ),
-    (
-        CARTPOLE + 'policy: {init_from: "a\\0b"}',
-        "policy.init_from must be text without the character 0, but is the text 'a\\x00b'",
-    ),
-    (CARTPOLE + "overlap: 2", "overlap must be at most 1, but is 2; the default is 0"),
-    (
-        CARTPOLE + "overlap: 1\nsolver: {kind: cma_es}",
-        "overlap does not work with solver.kind cma_es, whose update needs members",
-    ),
-    (CARTPOLE + "solver: {}\nx-y: 1", "x-y is not a key; the top level has seed, environment, "),
-    (
-        CARTPOLE + "stop: {target: [1, 2]}",
-        "stop.target must be a number, but is the list [1, 2]; leave it out for none",
-    ),
-    (
-        "environment: {id: CartPole-v1, backend: gyn}",
-        "environment.backend must be one of auto, mujoco, envpool, gymnasium, gym, but is the text 'gyn'; did you mean "
-        "gym?",
-    ),
-    (
-        "environment: {id: CartPole-v1, adaptive: {start: 5, ratio: 1}}",
-        "environment.adaptive.ratio must be greater than 1, but is 1; the default is 1.5",
-    ),
-    (
-        "environment: {id: CartPole-v1, adaptive: {threshold: 1.5}}",
-        "environment.adaptive.start is missing; add start: 100",
-    ),
-    (
-        "environment: {id: CartPole-v1, dimension: 5}",
-        "environment.dimension is for functions only; remove it, or use id: function:NAME",
-    ),
-    ("environment: {id: 'function:sphere', dimension: 5, hide: [1]}", "environment.hide is not for functions; remove"),
+    ("environment: {id: CartPole-v1, backend: gyn}", "environment.backend must be one of ...; did you mean gym?"),
+    ("environment: {id: CartPole-v1, adaptive: {start: 5, ratio: 1}}", "...ratio must be greater than 1, but is 1"),
+    ("environment: {id: CartPole-v1, adaptive: {threshold: 1.5}}", "...adaptive.start is missing; add start: 100"),
+]
+# As above, below the environment CartPole-v1.
+WRONG_BELOW = [
+    ("eval: {every: 5}", "eval is not a key; did you mean evaluation?"),
+    ("solver: {pop: 40}", "solver.pop is not a key; did you mean solver.population?"),
+    ("solver: {e: 40}", "solver.e is not a key; solver has population, episodes, "),
+    ("solver: [1]", "solver must be a section of keys, but is the list [1]; for instance solver: {episodes: 1}"),
+    ("solver: {population: 101}", "solver.population must be even (antithetic pairs), but is 101; use 100 or 102"),
+    ("solver: {sigma:0.5}", "solver.'sigma:0.5' is not a key; put a space after the colon: sigma: 0.5"),
+    ("population: 100", "population is not a key; did you mean solver.population?"),
+    ("solver: {sigma: -1}", "solver.sigma must be greater than 0, but is -1; leave it out for ...0.02 (OpenAI's)"),
+    ("solver: {sigma: .inf}", "solver.sigma must be a finite number, but is inf; leave it out for the default, 0.1"),
+    ("solver: {sigma: yes}", "solver.sigma must be a number, but is true; leave it out for the default, 0.1"),
+    ("solver: {optimizer: {learning_rate: .nan}}", "...learning_rate must be a finite number, but is nan; ...0.01"),
+    ("solver: {optimizer: {kind: adma}}", "solver.optimizer.kind must be one of adam, "),
+    ("solver: {optimizer: {kind: sgd, beta1: 0.9}}", "solver.optimizer.beta1 is not a key; it belongs to kind: adam"),
+    ("policy: {hidden: [3, x]}", "policy.hidden[1] must be a number, but is the text 'x'; the default is [64, 64]"),
+    ("policy: {bias: 1}", "policy.bias must be true or false, but is 1; the default is true"),
+    ("policy: {kind: none}", "policy.kind none is for functions of parameters only; use kind: mlp"),
+    ("noise: {size: 1.5}", "noise.size must be a whole number, but is 1.5; the default is 25000000"),
+    ("noise: low_rank\nsolver: {kind: pepg}", "noise.kind low_rank works with ...is pepg; use noise: {kind: full}"),
+    ("noise: {kind: low_rank}\npolicy: {kind: lstm}", "noise.kind low_rank is for ... but policy.kind is lstm"),
+    ("solver: {kind: pepg, sigma: 1}", "solver.sigma is not a key; did you mean solver.sigma_init?"),
+    ("solver: {kind: snes, weight_decay: 1}", "solver.weight_decay is not a key; it belongs to the kinds openai_es, "),
+    ("tracking: {wandb: {entity: me}}", "tracking.wandb.project is missing; add project: my-project"),
+    ("noise: {rank: 2}", "noise.rank is not a key; it belongs to kind: low_rank"),
+    ("noise: {kind: low_rnak}", "noise.kind must be one of full, low_rank, but is ...; did you mean low_rank?"),
+    ("stop: {steps: 0}", "stop.steps must be at least 1, but is 0; leave it out for none"),
+    ('? "a\\nb"\n: 2', "'a\\nb' is not a key; the top level has "),
+    ("policy: {kind: torch, module: 'a.py:b', kwargs: {units: {1: 2}}}", "...units has the key 1, which must be text"),
+    ("solver: {sigma_decay: }", "solver.sigma_decay must be a number, but is empty; the default is 1.0"),
+    ("solver: {kind: opneai_es}", "solver.kind must be one of ars, "),
+    ("policy: {kind: torch, module: 5}", "policy.module must be text, but is 5; for instance ...file.py:make_policy"),
+    ('policy: {init_from: "a\\0b"}', "policy.init_from must be text without the character 0, but is"),
+    ("overlap: 2", "overlap must be at most 1, but is 2; the default is 0"),
+    ("overlap: 1\nsolver: {kind: cma_es}", "overlap does not work with solver.kind cma_es, whose update needs members"),
+    ("solver: {}\nx-y: 1", "x-y is not a key; the top level has seed, environment, "),
+    ("stop: {target: [1, 2]}", "stop.target must be a number, but is the list [1, 2]; leave it out for none"),
 ]
 
 
-@pytest.mark.parametrize(("text", "beginning"), WRONG)
+def begins(message, line):
+    return re.match(re.escape(line).replace(r"\.\.\.", ".*"), message)
+
+
+@pytest.mark.parametrize(("text", "beginning"), [*WRONG, *((CARTPOLE + text, words) for text, words in WRONG_BELOW)])
 def test_a_wrong_value_is_explained_in_one_line(text, beginning, write_config):
     path = write_config(text)
     with pytest.raises(ConfigError) as caught:
         load_config(path)
     message = str(caught.value)
-    assert message.startswith(f"{path}: {beginning}")
+    assert begins(message, f"{path}: {beginning}"), message
     assert "\n" not in message and len(message) < len(str(path)) + 220
 
 
 @pytest.mark.parametrize(
     ("override", "beginning"),
     [
-        (
-            "solver.sigma=-1",
-            "solver.sigma must be greater than 0, but is -1; " + SIGMA,
-        ),
+        ("solver.sigma=-1", "solver.sigma must be greater than 0, but is -1; leave it out for ...0.02 (OpenAI's)"),
         ("solver.population=7", "solver.population must be even (antithetic pairs), but is 7; use 6 or 8"),
         ("solver.sgma=1", "solver.sgma is not a key; did you mean solver.sigma?"),
         ("solver.seed=3", "solver.seed is not a key; did you mean seed?"),
@@ -194,7 +99,7 @@ def test_a_wrong_value_is_explained_in_one_line(text, beginning, write_config):
 def test_a_wrong_override_is_reported_as_the_command_line_and_not_as_the_file(override, beginning, write_config):
     with pytest.raises(ConfigError) as caught:
         load_config(write_config(CARTPOLE), [override])
-    assert str(caught.value).startswith(f"the command line: {beginning}")
+    assert begins(str(caught.value), f"the command line: {beginning}"), caught.value
 
 
 def test_an_error_of_the_file_stays_one_of_the_file_where_another_key_is_overridden(write_config):
@@ -280,18 +185,9 @@ class Mine(OpenAIES):
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        (
-            "made: {beta1: 0.5}",
-            "solver.made.kind must be one of adam, clipup, sgd, but is empty; use adam, for instance",
-        ),
-        (
-            "optional: {kind: x}",
-            "solver.optional.kind must be one of adam, clipup, sgd, but is the text 'x'; use adam, for instance",
-        ),
-        (
-            "optional: {kind: sgd, momentum: 2}",
-            "solver.optional.momentum must be at most 1, but is 2; the default is 0.9",
-        ),
+        ("made: {beta1: 0.5}", "solver.made.kind must be one of adam, clipup, sgd, but is empty; use adam"),
+        ("optional: {kind: x}", "solver.optional.kind must be one of adam, clipup, sgd, but is the text 'x'; use adam"),
+        ("optional: {kind: sgd, momentum: 2}", "solver.optional.momentum must be at most 1, but is 2; the default is"),
         (
             "several: {kind: sgd, momentum: 2}",
             "solver.several.momentum must be at most 1, but is 2; the default is 0.9",
@@ -299,10 +195,7 @@ class Mine(OpenAIES):
         ("rates: 5", "solver.rates must be a list, but is 5; the default is []"),
         ("rates: [{rate: 0}]", "solver.rates[0].rate must be greater than 0, but is 0; the default is []"),
         ("rates: [{rat: 1}]", "solver.rates[0].rat is not a key; remove it"),
-        (
-            "mode: medain",
-            "solver.mode must be one of mean, median, but is the text 'medain'; did you mean median?",
-        ),
+        ("mode: medain", "solver.mode must be one of mean, median, but is the text 'medain'; did you mean median?"),
         ("order: 3", "solver.order must be one of 1, 2, but is 3; use 1, for instance"),
         ("marks: [z]", "solver.marks[0] must be one of x, y, but is the text 'z'; use x, for instance"),
         ("count: 1.5", "solver.count must be a whole number, but is 1.5; the default is 3"),
@@ -321,4 +214,4 @@ def test_keys_of_an_own_solver_are_explained_whatever_their_types(keys, line, wr
     path = write_config(SPHERE + f"solver: {{kind: '{tmp_path}/mine.py:Mine', {keys}}}")
     with pytest.raises(ConfigError) as caught:
         load_config(path)
-    assert str(caught.value) == f"{path}: {line}"
+    assert begins(str(caught.value), f"{path}: {line}"), caught.value

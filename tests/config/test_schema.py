@@ -6,14 +6,7 @@ from pydantic import ValidationError
 from mpies.config.environment import EnvironmentSection
 from mpies.config.kinds import kinds_of
 from mpies.config.loading import resolved, validate_config
-from mpies.config.schema import (
-    FREE_SECTIONS,
-    Config,
-    LowRankSection,
-    NoiseSection,
-    any_solver,
-    walk_sections,
-)
+from mpies.config.schema import FREE_SECTIONS, Config, LowRankSection, NoiseSection, any_solver, walk_sections
 from mpies.core.errors import ConfigError
 from mpies.core.options import Options
 from mpies.solvers import SOLVERS
@@ -42,10 +35,7 @@ def test_every_section_of_the_registry_is_walked_with_its_path_and_kind():
 
 def test_the_kinds_of_a_key_are_the_sections_that_it_may_hold():
     fields = Config.model_fields
-    assert kinds_of(fields["noise"]) == {
-        "full": NoiseSection,
-        "low_rank": LowRankSection,
-    }
+    assert kinds_of(fields["noise"]) == {"full": NoiseSection, "low_rank": LowRankSection}
     assert kinds_of(fields["environment"]) == {None: EnvironmentSection}
     assert list(kinds_of(EnvironmentSection.model_fields["adaptive"])) == [None]
     assert kinds_of(fields["seed"]) == {}
@@ -61,12 +51,6 @@ def test_the_solver_section_takes_the_options_of_a_class_outside_the_registry():
 
     options = any_solver(Own).__origin__.__args__
     assert options == (*(solver.Options for solver in SOLVERS.values()), Own.Options)
-
-
-def test_a_config_cannot_be_changed():
-    config = validate_config({"environment": {"id": "CartPole-v1"}}, "x")
-    with pytest.raises(AttributeError, match="seed cannot be set"):
-        config.seed = 2
 
 
 @pytest.mark.parametrize(

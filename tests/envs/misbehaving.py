@@ -37,22 +37,60 @@ class Good(gymnasium.Env):
         return self.observe(), float(action), self.steps == 5, False, {}
 
 
+def fail(error):
+    raise error
+
+
 # What is wrong in every episode.
 
 
-class FourValues(Good):
-    def step(self, action):
-        return super().step(action)[:4]
+def stepping(change):
+    """An environment whose step returns what `change` makes of the five values."""
+
+    class Stepping(Good):
+        def step(self, action):
+            return change(*super().step(action))
+
+    return Stepping
 
 
-class NoStepValues(Good):
-    def step(self, action):
-        pass
+FourValues, NoStepValues = stepping(lambda *values: values[:4]), stepping(lambda *values: None)
+NoTerminated = stepping(lambda observation, reward, _, *rest: (observation, reward, None, *rest))
+StepRaises = stepping(lambda *values: fail(KeyError("no such joint")))
 
 
-class NoInfo(Good):
-    def reset(self, *, seed=None, options=None):
-        return super().reset(seed=seed)[0]
+def rewarding(reward):
+    return stepping(lambda observation, _, *rest: (observation, reward, *rest))
+
+
+NoReward, RewardInArray, RewardInText = rewarding(None), rewarding(np.ones(1)), rewarding("1.0")
+RewardNaN = rewarding(float("nan"))
+
+
+def resetting(change):
+    """An environment whose reset returns what `change` makes of the seed and the two values."""
+
+    class Resetting(Good):
+        def reset(self, *, seed=None, options=None):
+            return change(seed, super().reset(seed=seed))
+
+    return Resetting
+
+
+NoInfo, ResetExits = resetting(lambda seed, values: values[0]), resetting(lambda seed, values: fail(SystemExit(0)))
+
+
+def constructing(build):
+    class Constructing(Good):
+        def __init__(self):
+            build()
+
+    return Constructing
+
+
+ConstructorExits = constructing(lambda: fail(SystemExit("no display")))
+ConstructorInterrupts = constructing(lambda: fail(KeyboardInterrupt()))
+ConstructorMistaken = constructing(lambda: len(None))
 
 
 class NoOptions(Good):
@@ -68,19 +106,6 @@ class NoSeed(Good):
 class NoAction(Good):
     def step(self):
         return super().step(0)
-
-
-def rewarding(reward):
-    class Rewarding(Good):
-        def step(self, action):
-            observation, _, terminated, truncated, info = super().step(action)
-            return observation, reward, terminated, truncated, info
-
-    return Rewarding
-
-
-NoReward, RewardInArray, RewardInText = rewarding(None), rewarding(np.ones(1)), rewarding("1.0")
-RewardNaN = rewarding(float("nan"))
 
 
 def observing(value, space=Good.observation_space):
@@ -100,37 +125,6 @@ ObservationTooLong, ObservationRagged = observing(np.zeros(3, np.float32)), obse
 ObservationOutside = observing(7, spaces.Discrete(3))
 
 
-class NoTerminated(Good):
-    def step(self, action):
-        observation, reward, _, truncated, info = super().step(action)
-        return observation, reward, None, truncated, info
-
-
-class StepRaises(Good):
-    def step(self, action):
-        raise KeyError("no such joint")
-
-
-class ResetExits(Good):
-    def reset(self, *, seed=None, options=None):
-        raise SystemExit(0)
-
-
-class ConstructorExits(Good):
-    def __init__(self):
-        raise SystemExit("no display")
-
-
-class ConstructorInterrupts(Good):
-    def __init__(self):
-        raise KeyboardInterrupt
-
-
-class ConstructorMistaken(Good):
-    def __init__(self):
-        len(None)
-
-
 class SpaceRaises(Good):
     @property
     def observation_space(self):
@@ -141,12 +135,7 @@ class TextSpace(Good):
     observation_space = spaces.Dict({"position": Good.observation_space, "word": spaces.Text(3)})
 
 
-def not_an_environment():
-    return {}
-
-
-def vectorised():
-    return gymnasium.make_vec("CartPole-v1", num_envs=4)
+not_an_environment, vectorised = (lambda: {}), (lambda: gymnasium.make_vec("CartPole-v1", num_envs=4))
 
 
 # What is wrong in some episodes, or harms none.
@@ -179,13 +168,7 @@ RaisesMuch = sometimes(lambda: ValueError("much " * 100_000))
 RaisesControls = sometimes(lambda: ValueError("\x1b[31mred\x07 \udcff"))
 RaisesUnspeakable = sometimes(Unspeakable)
 Hangs = sometimes(lambda: time.sleep(60))
-
-
-class ResetSometimesExits(Good):
-    def reset(self, *, seed=None, options=None):
-        if seed % 4 == 1:
-            raise SystemExit(3)
-        return super().reset(seed=seed)
+ResetSometimesExits = resetting(lambda seed, values: fail(SystemExit(3)) if seed % 4 == 1 else values)
 
 
 class CloseRaises(Good):
@@ -239,44 +222,14 @@ def good(x):
     return -float(x @ x)
 
 
-def returns_nothing(x):
-    x @ x
+def failing(error):
+    return lambda x: fail(error) if int(abs(x[0]) * 1e6) % 4 == 1 else good(x)
 
 
-def returns_array(x):
-    return -x
-
-
-def returns_text(x):
-    return "1.0"
-
-
-def returns_complex(x):
-    return 1j
-
-
-def returns_nan(x):
-    return float("nan")
-
-
-def takes_two(x, y):
-    return 0.0
-
-
-def always_raises(x):
-    raise OSError("no data")
-
-
-def sometimes_exits(x):
-    if int(abs(x[0]) * 1e6) % 4 == 1:
-        raise SystemExit(0)
-    return good(x)
-
-
-def sometimes_interrupts(x):
-    if int(abs(x[0]) * 1e6) % 4 == 1:
-        raise KeyboardInterrupt
-    return good(x)
+sometimes_exits, sometimes_interrupts = failing(SystemExit(0)), failing(KeyboardInterrupt())
+always_raises, takes_two = (lambda x: fail(OSError("no data"))), (lambda x, y: 0.0)
+returns_nothing, returns_array, returns_text = (lambda x: None), (lambda x: -x), (lambda x: "1.0")
+returns_complex, returns_nan = (lambda x: 1j), (lambda x: float("nan"))
 
 
 def changes_argument(x):

@@ -9,7 +9,7 @@ import pytest
 from mpies.comm.serial import Serial
 from mpies.config.environment import EnvironmentSection
 from mpies.config.loading import validate_config
-from mpies.envs import EnvironmentProblem, change_task, make_env
+from mpies.envs import EnvironmentProblem, make_env
 from mpies.envs.custom_env import is_custom
 from mpies.runs.formats.metrics import read_metrics
 from mpies.training.task import build_task, make_task_env
@@ -51,27 +51,6 @@ def test_the_environment_in_the_readme_trains_as_printed(tmp_path, run_mpies):
     assert float(rows[-1]["eval_mean"]) > -60 > float(rows[0]["return_mean"])
 
 
-FUNCTION = """
-def bowl(x):
-    if int(abs(x[0]) * 1e6) % 7 == 0:
-        raise ValueError("unlucky")
-    return -float(x @ x)
-"""
-
-
-def test_a_function_of_the_user_is_maximised_and_its_exceptions_are_reported(tmp_path, run_mpies):
-    (tmp_path / "bowl.py").write_text(FUNCTION)
-    (tmp_path / "config.yaml").write_text(
-        "environment: {id: 'bowl.py:bowl', dimension: 5, shift: 1.0}\nsolver: {kind: snes, population: 20}\n"
-        "noise: {size: 20000}\nstop: {generations: 60}\n"
-    )
-    done = run_mpies(0, "train", "config.yaml", "--out", "run", code=0)
-    assert re.search(r"bowl.py:bowl, generation \d+, member \d+, episode 0 .*ValueError: unlucky", done.stderr)
-    rows = read_metrics(tmp_path / "run")
-    assert float(rows[-1]["eval_mean"]) > -0.1
-    assert sum(int(row["failures"]) for row in rows) > 0
-
-
 @pytest.mark.parametrize(
     ("text", "name", "message"),
     [
@@ -79,6 +58,7 @@ def test_a_function_of_the_user_is_maximised_and_its_exceptions_are_reported(tmp
         ("import nowhere_to_be_found", "own.py:Thing", "cannot be imported (ModuleNotFoundError: No module named"),
         ("1 +", "own.py:Thing", "cannot be imported (SyntaxError"),
         ("raise SystemExit(3)", "own.py:Thing", "cannot be imported (SystemExit: 3)"),
+        ("raise GeneratorExit", "own.py:Thing", "cannot be imported (GeneratorExit)"),
         ("def other(): pass", "own.py:Thing", "own.py has no Thing; it has other"),
         ("_private = 3", "own.py:Thing", "own.py has no Thing; it has nothing of the kind"),
         ("Thing = 3", "own.py:Thing", "Thing must be a class or function, but is 3"),
@@ -87,15 +67,11 @@ def test_a_function_of_the_user_is_maximised_and_its_exceptions_are_reported(tmp
         ("def Thing(): return 3", "own.py:Thing", "a plain function needs environment.dimension"),
         ("def Thing(): return 3", "own.py:Thing", "what it returned, an int, has no"),
         ("def Thing(a): pass", "own.py:Thing", "does not accept these kwargs"),
-        (
-            "def Thing(a): pass",
-            "own.py:Thing",
-            "Thing() missing 1 required positional argument: 'a'; a function of a vector needs environment.dimension",
+        ("def Thing(a): pass", "own.py:Thing", "argument: 'a'; a function of a vector needs environment.dimension"),
+        *(
+            ("class Thing: pass", name, "name the class or function in it, as in own.py:NAME")
+            for name in ("own.py", "own.py:", "own.py:Thing()", "gymnasium:own.py:Thing-v0")
         ),
-        ("class Thing: pass", "own.py", "name the class or function in it, as in own.py:NAME"),
-        ("class Thing: pass", "own.py:", "name the class or function in it, as in own.py:NAME"),
-        ("class Thing: pass", "own.py:Thing()", "name the class or function in it, as in own.py:NAME"),
-        ("class Thing: pass", "gymnasium:own.py:Thing-v0", "name the class or function in it, as in own.py:NAME"),
         (None, "nowhere.to_be:found", "nowhere.to_be cannot be imported (ModuleNotFoundError"),
     ],
 )
@@ -140,34 +116,26 @@ class Old:
 """
 
 
-def test_gyms_old_interface_is_adapted(tmp_path):
-    (tmp_path / "old.py").write_text(OLD)
-    (episode,) = play(make_env(f"{tmp_path}/old.py:Old"), [7], action=1)
+SEED, CLOSE = "    def seed(self, seed): self.number = seed\n", "    def close(self): pass\n"
+NO_METHOD = "    seed = None\n    def reset(self, seed=None, options=None): return [seed]\n    def none"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("", ""), (CLOSE, ""), (f"{SEED}    def reset", NO_METHOD)], ids=["whole", "no close", "no seed"]
+)
+def test_gyms_old_interface_is_adapted(old, new, tmp_path, caplog):
+    (tmp_path / "old.py").write_text(OLD.replace(old, new) if old else OLD)
+    env = make_env(f"{tmp_path}/old.py:Old", rebuild=True)
+    (episode,) = play(env, [7], action=1)
     assert episode.observations.tolist() == [[7], [1]] and episode.is_over
+    env.close()
+    assert caplog.text == ""
 
 
 def test_an_old_interface_whose_info_is_no_dict_is_refused(tmp_path):
     (tmp_path / "own.py").write_text(OLD.replace("{}", "None"))
     with pytest.raises(EnvironmentProblem, match=r"own.py:Old: the info of step must be a dict, but is None"):
         make_env(f"{tmp_path}/own.py:Old").try_out()
-
-
-def test_an_environment_without_close_is_closed_without_a_warning(tmp_path, caplog):
-    (tmp_path / "old.py").write_text(OLD.replace("    def close(self): pass\n", ""))
-    env = make_env(f"{tmp_path}/old.py:Old", rebuild=True)
-    play(env, [7], action=1)
-    env.close()
-    assert caplog.text == ""
-
-
-def test_an_attribute_seed_that_is_no_method_is_not_called(tmp_path):
-    text = OLD.replace("def seed(self, seed): self.number = seed", "seed = None")
-    text = text.replace(
-        "def reset(self): return", "def reset(self, seed=None, options=None): self.number = seed; return"
-    )
-    (tmp_path / "old.py").write_text(text)
-    (episode,) = play(make_env(f"{tmp_path}/old.py:Old"), [7], action=1)
-    assert episode.observations.tolist() == [[7], [1]]
 
 
 def test_spaces_of_gym_in_an_environment_of_gymnasium_are_named(tmp_path):
@@ -187,42 +155,21 @@ make_new = make.__wrapped__
 """
 
 
-def test_training_refuses_a_factory_that_returns_one_object_again_and_again(tmp_path):
-    (tmp_path / "old.py").write_text(OLD + CACHED)
-    environment = {"id": f"{tmp_path}/old.py:make", "max_steps": 9}
-    config = validate_config({"environment": environment, "policy": {"hidden": []}}, "x")
-    with pytest.raises(EnvironmentProblem, match="must return a new object each time"):
-        build_task(config, Serial())
-
-
 @pytest.mark.parametrize(("name", "instances"), [("make", None), ("make", 2), ("make", 1), ("make_new", None)])
 def test_a_factory_that_returns_one_object_again_and_again_is_refused(name, instances, tmp_path):
     (tmp_path / "old.py").write_text(OLD + CACHED)
-    env = make_env(f"{tmp_path}/old.py:{name}", instances=instances, rebuild=False, max_steps=9)
+    environment = {"id": f"{tmp_path}/old.py:{name}", "instances": instances, "rebuild": "never", "max_steps": 9}
+    config = validate_config({"environment": environment | {"action_repeat": 2}, "policy": {"hidden": []}}, "x")
     if name == "make_new" or instances == 1:
-        env.try_second()
+        build_task(config, Serial())
         return
     with pytest.raises(EnvironmentProblem, match=r"old.py:make must return a new object each time it is called, but"):
-        change_task(env, name, action_repeat=2).try_second()
+        build_task(config, Serial())
 
 
-WORN = """
-import gymnasium, numpy
-from gymnasium.spaces import Box
-class Worn(gymnasium.Env):
-    observation_space = action_space = Box(-1.0, 1.0, (1,), numpy.float32)
-    resets = 0
-    def reset(self, seed=None, options=None):
-        self.resets += 1
-        return numpy.full(1, seed % 5 / 5, numpy.float32), {}
-    def step(self, action):
-        return numpy.zeros(1, numpy.float32), float(self.resets), True, False, {}
-"""
-
-
-def test_a_run_replaces_an_object_after_a_thousand_episodes(tmp_path):
-    (tmp_path / "worn.py").write_text(WORN)
-    env = make_task_env(EnvironmentSection(id=f"{tmp_path}/worn.py:Worn", rebuild="never"))
+def test_a_run_replaces_an_object_after_a_thousand_episodes():
+    kwargs = {"carries_history": True}
+    env = make_task_env(EnvironmentSection(id="tests.envs.test_gymnasium_env:Worn", kwargs=kwargs, rebuild="never"))
     rewards = [play(env, [3])[0].rewards[0] for _ in range(1002)]
     assert rewards[997:] == [998, 999, 1000, 1, 2]
 

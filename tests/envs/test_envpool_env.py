@@ -27,13 +27,6 @@ assert offers("MiniGrid-Empty-5x5-v0") and "envpool.entry" in sys.modules and no
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_without_envpool_no_id_is_offered_and_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(envpool_env, "_import_envpool", lambda: None)
-    assert not envpool_env.offers.__wrapped__("CartPole-v1")
-    with pytest.raises(EnvironmentProblem, match=r'CartPole-v1.*pip install "mpies\[envpool\]"'):
-        envpool_env.EnvPoolEnv("CartPole-v1")
-
-
 def test_the_named_observations_of_dm_control_are_joined():
     env = envpool_env.EnvPoolEnv("CartpoleSwingup-v1")
     (episode,) = play(env, [3], steps=20, action=1)

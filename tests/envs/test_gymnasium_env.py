@@ -125,34 +125,25 @@ def worn_env(built):
 
 
 @pytest.mark.parametrize(
-    ("options", "rewards"),
+    ("carries_history", "options", "episodes"),
     [
-        ({"rebuild": True}, [1, 1, 1, 1, 1, 1, 1]),
-        ({"rebuild": False}, [1, 2, 3, 4, 5, 6, 7]),
-        ({"rebuild": False, "rebuild_every": 3}, [1, 2, 3, 1, 2, 3, 1]),
-        ({"rebuild": None}, [1, 1, 1, 1, 1, 1, 1]),
-        ({"rebuild": None, "rebuild_every": 3}, [1, 1, 1, 1, 1, 1, 1]),  # the probe plays four episodes
+        (True, {"rebuild": True}, [1] * 7),
+        (True, {"rebuild": False}, [7]),
+        (True, {"rebuild": False, "rebuild_every": 3}, [3, 3, 1]),
+        (True, {"rebuild": None}, [4] + [1] * 9),  # the probe plays four episodes in one, and then two
+        (True, {"rebuild": None, "rebuild_every": 3}, [4] + [1] * 9),
+        (False, {"rebuild": None}, [11]),
+        (False, {"rebuild": None, "rebuild_every": 2}, [5, 2, 2, 2]),
     ],
 )
-def test_an_object_serves_as_many_episodes_as_it_should(options, rewards, worn_env, built):
-    env = worn_env(**options)
-    assert [play(env, [seed])[0].rewards[0] for seed in range(len(rewards))] == rewards
+def test_an_object_serves_as_many_episodes_as_it_should(carries_history, options, episodes, worn_env, built):
+    env = worn_env(carries_history, **options)
+    rewards = [play(env, [seed])[0].rewards[0] for seed in range(7)]
+    assert [each.episodes for each in built] == episodes
+    expected = [number + 1 if carries_history else 1 for count in episodes for number in range(count)]
+    assert rewards == expected[-7:]
     env.close()
     assert all(environment.is_closed for environment in built)
-
-
-def test_an_object_that_carries_no_history_is_used_again(worn_env, built):
-    env = worn_env(carries_history=False)
-    for seed in range(5):
-        play(env, [seed])
-    assert len(built) == 1
-
-
-def test_an_object_that_served_the_probe_is_replaced_when_it_is_due(worn_env, built):
-    env = worn_env(carries_history=False, rebuild_every=2)
-    for seed in range(5):
-        play(env, [seed])
-    assert [each.episodes for each in built] == [5, 2, 2]  # four of them in the probe
 
 
 def test_an_unfinished_episode_counts_for_its_object(worn_env, built):

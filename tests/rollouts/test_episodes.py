@@ -1,7 +1,6 @@
 """Rollouts of real environments: what an EpisodePlayer makes of them, whatever the backend."""
 
 import re
-import time
 from dataclasses import dataclass
 
 import gymnasium
@@ -18,16 +17,8 @@ from mpies.rollouts.queue import RolloutQueue
 from mpies.training.task import Task
 
 SEED = 100  # of the first two rollouts; two share a seed
-CASES = [
-    *(
-        ("CartPole-v1", "envpool"),
-        ("CartPole-v1", "gymnasium"),
-        ("Pendulum-v1", "envpool"),
-        ("Pendulum-v1", "gymnasium"),
-    ),
-    *(("LunarLander-v3", "envpool"), ("LunarLander-v3", "gymnasium")),
-    *(("BipedalWalker-v3", "envpool"), ("BipedalWalker-v3", "gymnasium")),
-]
+NAMES = ("CartPole-v1", "Pendulum-v1", "LunarLander-v3", "BipedalWalker-v3")
+CASES = [(environment_id, backend) for environment_id in NAMES for backend in ("envpool", "gymnasium")]
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,7 @@ def observed_of(env, queue):
 @pytest.mark.parametrize(("environment_id", "backend"), CASES)
 def test_results_have_the_same_bits_however_a_rank_arranges_its_rollouts(environment_id, backend, monkeypatch):
     results = []
-    for slots, largest, low_water in [(64, 256, 16), (1, 1, 0), (3, 2, 1), (8, 24, 7), (5, 7, 4)]:
+    for slots, largest, low_water in [(64, 256, 16), (1, 1, 0), (3, 2, 1)]:
         env = make_env(environment_id, backend, max_steps=60)
         monkeypatch.setattr(env, "slots", slots)
         monkeypatch.setattr(env, "smallest", min(largest, 2))
@@ -99,12 +90,6 @@ def test_return_length_and_observation_sums_are_those_of_gymnasium():
     np.testing.assert_allclose(observed["squares"], np.sum(np.square(seen), axis=0))
 
 
-def test_only_sampled_rollouts_feed_the_observation_statistics():
-    env, sampled = make_env("CartPole-v1"), np.arange(24) % 3 == 0
-    queue = play_rollouts(env, sampled=sampled)
-    assert observed_of(env, queue)["rollout"].tolist() == np.flatnonzero(sampled).tolist()
-
-
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -130,24 +115,6 @@ def test_a_failed_episode_costs_its_own_rollout_only_and_is_named(fault, message
         assert observed["rollout"].tolist() == np.flatnonzero(~is_odd).tolist()
         assert np.isfinite(observed["total"]).all()
     env.close()
-
-
-def test_an_episode_that_outlasts_the_configs_timeout_fails_alone():
-    kwargs = {"fault": "step hangs"}
-    section = {"id": "tests.envs.faulty:Slow", "kwargs": kwargs, "episode_timeout": 0.4, "rebuild": "never"}
-    config = {"environment": section, "policy": {"hidden": []}, "noise": {"size": 1000}}
-    task = Task(validate_config(config, "config.yaml"))
-    seeds = np.array([100, 101, 102, 104])
-    mean = evaluation_batch(np.zeros(task.dimension, np.float32), np.zeros(0, np.int64)).write
-    for _ in range(2):  # the player goes on
-        began = time.monotonic()
-        queue = RolloutQueue(RolloutBatch(seeds, mean, np.ones(4, bool)))
-        task.player.play([queue])
-        assert time.monotonic() - began < 5
-        assert list(queue.failures) == [1] and "took more than 0.4 s" in queue.failures[1]
-        np.testing.assert_array_equal(queue.results["total"], [5, np.nan, 5, 5])
-        assert sorted(record[0] for record in queue.observed) == [0, 2, 3]
-    task.env.close()
 
 
 @pytest.mark.parametrize("backend", ["envpool", "gymnasium"])

@@ -146,42 +146,42 @@ def test_an_abandoned_queue_has_nothing_in_flight_and_can_be_played_again():
     assert other.results["total"].tolist() == [total_of(length) for length in LENGTHS]
 
 
-def test_time_between_two_calls_does_not_count_towards_the_timeout(monkeypatch):
+@pytest.fixture
+def pass_time(monkeypatch):
+    """pass_time(seconds): ranks that let so many pass with each step; the clock begins at 100."""
     now = [100.0]
     monkeypatch.setattr(stopwatch, "now", lambda: now[0])
+    return lambda seconds: PlayingRanks(must_abandon=lambda: now.__setitem__(0, now[0] + seconds))
+
+
+def test_time_between_two_calls_does_not_count_towards_the_timeout(pass_time):
     player = make_player(timeout=10.0)
     first, second = RolloutQueue(make_batch([1])), RolloutQueue(make_batch([30, 500]))
     player.play([first], second, PlayingRanks(2, Calls(8)))
     assert second.in_flight == 2
-    now[0] += 60  # the update
-    player.play([second], ranks=PlayingRanks(must_abandon=lambda: now.__setitem__(0, now[0] + 0.1)))
+    pass_time(60).must_abandon()  # the update
+    player.play([second], ranks=pass_time(0.1))
     assert second.failures == {1: "it took more than 10 s"} and second.is_finished.all()
     assert 90 < second.results["steps"][1] < 120
 
 
-def test_an_episode_that_ends_with_the_step_that_took_too_long_says_so(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(stopwatch, "now", lambda: now[0])
+def test_an_episode_that_ends_with_the_step_that_took_too_long_says_so(pass_time):
     queue = RolloutQueue(make_batch([1]))
-    make_player(timeout=10.0).play([queue], ranks=PlayingRanks(must_abandon=lambda: now.__setitem__(0, now[0] + 11)))
+    make_player(timeout=10.0).play([queue], ranks=pass_time(11))
     assert queue.failures == {0: "it took more than 10 s"}
 
 
-def test_an_episode_that_outlasts_its_timeout_fails_alone(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(stopwatch, "now", lambda: now[0])
+def test_an_episode_that_outlasts_its_timeout_fails_alone(pass_time):
     queue = RolloutQueue(make_batch([5, 500, 7]))
-    make_player(timeout=10.0).play([queue], ranks=PlayingRanks(must_abandon=lambda: now.__setitem__(0, now[0] + 0.1)))
+    make_player(timeout=10.0).play([queue], ranks=pass_time(0.1))
     assert queue.failures == {1: "it took more than 10 s"}
     assert np.isnan(queue.results["total"]).tolist() == [False, True, False]
     assert 90 < queue.results["steps"][1] < 110
 
 
-def test_an_episode_takes_its_time_along_to_another_slot(monkeypatch):
+def test_an_episode_takes_its_time_along_to_another_slot(pass_time):
     """The third begins half a second after the first, moves into its slot, and ends after 9.7 seconds."""
-    now = [0.0]
-    monkeypatch.setattr(stopwatch, "now", lambda: now[0])
     queue = RolloutQueue(make_batch([20, 5, 97]))
     player = make_player(CountingEnv(slots=2, largest=1, low_water=1), timeout=10.0)
-    player.play([queue], ranks=PlayingRanks(must_abandon=lambda: now.__setitem__(0, now[0] + 0.1)))
+    player.play([queue], ranks=pass_time(0.1))
     assert not queue.failures and queue.results["steps"].tolist() == [20, 5, 97]
