@@ -8,8 +8,8 @@ import yaml
 from tests.support import CARTPOLE, HOME, assert_refused, invoke
 
 
-def test_check_prints_a_valid_config_and_what_it_costs(run_mpies, write_config):
-    outcome = run_mpies(0, "check", write_config(CARTPOLE), "solver.sigma=0.5", code=0)
+def test_check_prints_a_valid_config_and_what_it_costs(write_config):
+    outcome = invoke("check", write_config(CARTPOLE), "solver.sigma=0.5", code=0)
     resolved = yaml.safe_load(outcome.stdout.split("\n\n")[0])
     assert resolved["solver"]["sigma"] == 0.5 and resolved["stop"]["generations"] == 10
     needs = outcome.stdout.split("\n\n")[1]
@@ -21,25 +21,24 @@ def test_check_prints_a_valid_config_and_what_it_costs(run_mpies, write_config):
         assert line in needs
 
 
-def test_check_prints_how_much_noise_a_generation_reads(run_mpies, write_config):
+def test_check_prints_how_much_noise_a_generation_reads(write_config):
     config, sizes = write_config(CARTPOLE), ("policy.hidden=[20]", "solver.population=40")
     for noise, words in [("full", "11 kB, 142 normals"), ("low_rank", "5,440 B, 68 normals")]:
-        outcome = run_mpies(0, "check", config, f"noise.kind={noise}", *sizes)
-        assert outcome.code == 0 and f"noise of a generation   {words} a direction\n" in outcome.stdout, outcome.stderr
+        outcome = invoke("check", config, f"noise.kind={noise}", *sizes, code=0)
+        assert f"noise of a generation   {words} a direction\n" in outcome.stdout, outcome.stderr
 
 
-def test_the_schema_and_the_keys_name_every_key(run_mpies):
-    schema, keys = run_mpies(0, "check", "--schema"), run_mpies(0, "check", "--keys")
-    assert schema.code == keys.code == 0
+def test_the_schema_and_the_keys_name_every_key():
+    schema, keys = invoke("check", "--schema", code=0), invoke("check", "--keys", code=0)
     properties = json.loads(schema.stdout)["properties"]
     assert {"environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop"} <= properties.keys()
     for key in ("population", "learning_rate", "observation_clip", "max_steps", "momentum", "target"):
         assert f'"{key}"' in schema.stdout and f"`{key}`" in keys.stdout
 
 
-def test_the_schema_takes_the_configs_that_mpies_takes(run_mpies):
+def test_the_schema_takes_the_configs_that_mpies_takes():
     jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads(run_mpies(0, "check", "--schema").stdout)
+    schema = json.loads(invoke("check", "--schema").stdout)
     validator = jsonschema.Draft202012Validator(schema)
     recipes = [yaml.safe_load(path.read_text()) for path in sorted((HOME / "configs").rglob("*.yaml"))]
     thermostat = """

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from mpies.config.loading import validate_config
-from mpies.core.errors import ConfigError, UserError
-from mpies.launch.forecast.dry_run import describe_pace, describe_training
+from mpies.launch.forecast.dry_run import describe_pace
 from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.lock import Lock
 from mpies.training.task import Task
@@ -16,13 +15,18 @@ from tests.support import CARTPOLE, assert_refused, invoke, read_files
 
 
 @pytest.fixture
-def dry_run(run_mpies, tmp_path):
-    """Run `mpies train --dry-run` in tmp_path, and check that nothing there changes.  Returns an Outcome."""
+def dry_run(run_mpies, write_config, here):
+    """Run `mpies train --dry-run` with CARTPOLE here, and check that nothing changes.  Returns an Outcome.
+
+    ranks: of mpirun; 0 runs the command in this process.
+    """
+    config = write_config(CARTPOLE)
 
     def run(*arguments, ranks=0):
-        before = read_files(tmp_path), sorted(tmp_path.rglob("*"))
-        ended = run_mpies(ranks, "train", "--dry-run", *arguments)
-        assert (read_files(tmp_path), sorted(tmp_path.rglob("*"))) == before
+        before = read_files(here), sorted(here.rglob("*"))
+        words = "train", "--dry-run", config, *arguments
+        ended = run_mpies(ranks, *words) if ranks else invoke(*words)
+        assert (read_files(here), sorted(here.rglob("*"))) == before
         return ended
 
     return run
@@ -34,8 +38,8 @@ def read_lines(ended):
     return {line[:24].strip(): line[24:] for line in ended.stdout.splitlines()}
 
 
-def test_a_new_run_is_described_and_not_begun(dry_run, write_config):
-    lines = read_lines(dry_run(write_config(CARTPOLE), "stop.target=40", "stop.steps=5000", "--ranks", 3))
+def test_a_new_run_is_described_and_not_begun(dry_run):
+    lines = read_lines(dry_run("stop.target=40", "stop.steps=5000", "--ranks", 3))
     assert lines["run"] == "runs/config_stop.target=40_stop.steps=5000: new"
     assert lines["config"].endswith("config.yaml stop.target=40 stop.steps=5000")
     assert lines["task"] == "CartPole-v1; policy mlp, solver openai_es"
@@ -45,26 +49,24 @@ def test_a_new_run_is_described_and_not_begun(dry_run, write_config):
     assert "with 3 ranks" in lines["memory of a node"] and lines["parameters"] == "58"
 
 
-def test_auto_is_a_rank_for_each_processor(dry_run, write_config):
+def test_auto_is_a_rank_for_each_processor(dry_run):
     usable = len(os.sched_getaffinity(0))  # a quota of a container would lower it
-    ranks = read_lines(dry_run(write_config(CARTPOLE), "--ranks", "auto"))["ranks"]
+    ranks = read_lines(dry_run("--ranks", "auto"))["ranks"]
     assert 1 <= int(ranks.partition(",")[0].partition(" ")[0]) <= usable
-    assert_refused(invoke("train", write_config(CARTPOLE), "--ranks", "all"), "--ranks")
 
 
-def test_what_a_dry_run_says_of_a_run_is_what_training_then_does(dry_run, run_mpies, write_config, tmp_path):
-    config = write_config(CARTPOLE)
-    assert run_mpies(0, "train", config, "--out", "run", "stop.generations=4").code == 0
-    longer = read_lines(dry_run(config, "--out", "run"))
+def test_what_a_dry_run_says_of_a_run_is_what_training_then_does(dry_run, run_mpies, here):
+    run_mpies(0, "train", "config.yaml", "--out", "run", "stop.generations=4", code=0)
+    longer = read_lines(dry_run("--out", "run"))
     assert longer["run"] == "run: continues after generation 4"
     assert "a generation takes" not in longer
-    assert run_mpies(0, "train", config, "--out", "run").code == 0
-    assert [row["generation"] for row in read_metrics(tmp_path / "run")] == [str(k) for k in range(1, 11)]
-    assert read_lines(dry_run(config, "--out", "run"))["run"].startswith("run: is complete (all generations done")
+    run_mpies(0, "train", "config.yaml", "--out", "run", code=0)
+    assert [row["generation"] for row in read_metrics(here / "run")] == [str(k) for k in range(1, 11)]
+    assert read_lines(dry_run("--out", "run"))["run"].startswith("run: is complete (all generations done")
 
 
-def test_all_ranks_of_a_job_describe_it_once(dry_run, write_config):
-    ended = dry_run(write_config(CARTPOLE), ranks=2)
+def test_all_ranks_of_a_job_describe_it_once(dry_run):
+    ended = dry_run(ranks=2)
     assert read_lines(ended)["ranks"] == "2" and ended.stdout.count("nothing was written") == 1
 
 
@@ -83,49 +85,33 @@ def test_a_generation_takes_all_its_populations_on_the_ranks_that_play():
     assert seconds[1] > 50 * seconds[0] > 0  # 200 populations
 
 
-@pytest.fixture
-def describe(tmp_path, monkeypatch):
-    """What the command prints, from this process; nothing in tmp_path changes, also where it is refused."""
-
-    def describe(config, *overrides, out=None, resume="auto", seeds=None):
-        before = read_files(tmp_path), sorted(tmp_path.rglob("*"))
-        try:
-            return describe_training(str(config), out, resume, overrides, seeds, None, 1)
-        finally:
-            assert (read_files(tmp_path), sorted(tmp_path.rglob("*"))) == before
-
-    monkeypatch.chdir(tmp_path)
-    return describe
-
-
-def test_each_seed_is_a_run_of_its_own(describe, write_config, trained, tmp_path):
-    shutil.copytree(trained(CARTPOLE), tmp_path / "x-seed-2")
-    text = describe(write_config(CARTPOLE), out="x", seeds=[3, 4])
+def test_each_seed_is_a_run_of_its_own(dry_run, trained, here):
+    shutil.copytree(trained(CARTPOLE), here / "x-seed-2")
+    text = dry_run("--out", "x", "--seeds", "3..4").stdout
     assert "x-seed-3: new" in text and "x-seed-4: new" in text
-    with pytest.raises(ConfigError, match="x-seed-2: contains a run of another config"):
-        describe(write_config(CARTPOLE), out="x", seeds=[1, 2])
+    assert_refused(dry_run("--out", "x", "--seeds", "2"), "x-seed-2: contains a run of another config")
 
 
 @pytest.mark.parametrize(
-    ("overrides", "options", "words"),
+    ("arguments", "words"),
     [
-        (["solver.popluation=4"], {}, "solver.popluation"),
-        (["seed=2"], {"out": "run"}, r"run: contains a run of another config \(seed: 1 there, 2 now\)"),
-        ([], {"out": "run", "resume": "never"}, "run: contains a run already"),
-        ([], {"out": "new", "resume": "must"}, "new: contains no run to resume"),
-        ([], {"out": "full"}, "full: is neither empty nor a run"),
-        ([], {"out": "full/notes.txt"}, r"full/notes.txt: cannot be written \(\S+/full/notes.txt is a file\); choose"),
-        ([], {"out": "full/notes.txt/run"}, r"run: cannot be written \(\S+/full/notes.txt is a file\); choose another"),
-        (["policy.init_from=absent.h5"], {}, "absent.h5: cannot be read"),
-        (["noise.size=10"], {}, "noise.size must be at least"),
+        ("solver.popluation=4", "solver.popluation"),
+        ("seed=2 --out run", "run: contains a run of another config (seed: 1 there, 2 now)"),
+        ("--out run --resume never", "run: contains a run already"),
+        ("--out new --resume must", "new: contains no run to resume"),
+        ("--out full", "full: is neither empty nor a run"),
+        ("--out full/notes.txt", "full/notes.txt is a file); choose"),
+        ("--out full/notes.txt/run", "run: cannot be written ("),
+        ("policy.init_from=absent.h5", "absent.h5: cannot be read"),
+        ("noise.size=10", "noise.size must be at least"),
+        ("--ranks all", "--ranks"),
     ],
 )
-def test_what_training_refuses_is_refused(overrides, options, words, describe, write_config, trained, tmp_path):
-    shutil.copytree(trained(CARTPOLE), tmp_path / "run")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match=words):
-        describe(write_config(CARTPOLE), *overrides, **options)
+def test_what_training_refuses_is_refused(arguments, words, dry_run, trained, here):
+    shutil.copytree(trained(CARTPOLE), here / "run")
+    (here / "full").mkdir()
+    (here / "full" / "notes.txt").write_text("mine")
+    assert_refused(dry_run(*arguments.split()), words)
 
 
 def test_a_sweep_that_cannot_be_written_is_refused(write_config, here):
@@ -134,21 +120,18 @@ def test_a_sweep_that_cannot_be_written_is_refused(write_config, here):
     assert_refused(invoke(*words), "notes.txt/sweep: cannot be written (", "notes.txt is a file); choose another --out")
 
 
-def test_a_tracker_that_is_not_installed_is_refused(describe, write_config, trained, tmp_path, monkeypatch):
+def test_a_tracker_that_is_not_installed_is_refused(dry_run, trained, here, monkeypatch):
     key = "tracking.wandb.project=x"
-    config = write_config(CARTPOLE)
-    assert "run                     runs/" in describe(config, key)
+    assert "run                     runs/" in dry_run(key).stdout
     monkeypatch.setitem(sys.modules, "wandb", None)  # which Python takes for a package that is absent
-    with pytest.raises(ConfigError, match=r"tracking\.wandb needs wandb: pip install"):
-        describe(config, key)
-    shutil.copytree(trained(CARTPOLE), tmp_path / "run")
-    assert "run: is complete" in describe(config, key, out="run")  # training would not open it
+    assert_refused(dry_run(key), "tracking.wandb needs wandb: pip install")
+    shutil.copytree(trained(CARTPOLE), here / "run")
+    assert "run: is complete" in dry_run(key, "--out", "run").stdout  # training would not open it
 
 
-def test_a_run_that_is_being_written_is_refused(run_mpies, write_config, trained, tmp_path):
-    config, run = write_config(CARTPOLE), shutil.copytree(trained(CARTPOLE), tmp_path / "run")
-    lock = Lock(run)
+def test_a_run_that_is_being_written_is_refused(dry_run, trained, here):
+    lock = Lock(shutil.copytree(trained(CARTPOLE), here / "run"))
     lock.acquire()
-    ended = run_mpies(0, "train", config, "--out", "run", "--dry-run")
+    ended = dry_run("--out", "run")
     lock.release()
     assert_refused(ended, f"run: is being written by process {os.getpid()} on ")

@@ -111,19 +111,12 @@ def test_without_a_working_directory_a_relative_path_is_refused(tmp_path, monkey
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    for arguments in (
-        ["train", "cartpole"],
-        ["train", "cartpole", "--ranks", "2"],
-        ["check", "cartpole"],
-        ["runs"],
-        ["doctor", "cartpole"],
-    ):
-        assert_refused(invoke(*arguments), "cannot be read", "(the working directory was removed)")
+    for line in ("train cartpole", "train cartpole --ranks 2", "check cartpole", "runs", "doctor cartpole"):
+        assert_refused(invoke(*line.split()), "cannot be read", "(the working directory was removed)")
 
 
 def test_python_m_mpies_is_the_command_line(run_mpies):
     ended = run_mpies(0, "check")
-    assert (ended.code, ended.stdout) == (2, "")
-    assert (
-        ended.stderr == "mpies: check needs a config, such as the path of a file or cartpole, or --schema or --keys\n"
+    assert_refused(
+        ended, "mpies: check needs a config, such as the path of a file or cartpole, or --schema or --keys\n"
     )

@@ -1,4 +1,4 @@
-"""Commands take a recipe by its name in place of a path, and answer a mistyped one with the nearest."""
+"""Commands take a recipe's name or an environment's id for a path, and answer a mistyped one with the nearest."""
 
 import shutil
 import subprocess
@@ -8,6 +8,7 @@ import tarfile
 
 import pytest
 
+from mpies.config.loading import load_config
 from mpies.config.recipes import RECIPES, find_config, find_recipes, find_recorded_policies
 from mpies.core.errors import ConfigError
 from mpies.runs.formats.metrics import read_metrics
@@ -27,11 +28,14 @@ def test_a_recipe_is_trained_by_name_into_the_run_of_its_path(run_mpies, tmp_pat
     assert by_path.code == 0 and "is complete" in by_path.stdout, by_path.stdout
 
 
-def test_a_path_that_is_there_comes_before_a_recipe(here):
-    (here / "pong").write_text("environment: {id: CartPole-v1}")
-    assert str(find_config("pong")) == "pong"
+def test_a_path_that_is_there_comes_before_a_recipe_and_an_id(here):
+    for name in ("pong", "CartPole-v1"):
+        (here / name).write_text("environment: {id: Acrobot-v1}")
+        assert str(find_config(name)) == name and load_config(name).environment.id == "Acrobot-v1"
     (here / "swimmer").mkdir()  # a folder is no config
     assert find_config("swimmer") == find_recipes()["swimmer"]
+    with pytest.raises(ConfigError, match="swimmer/second-v2: cannot be read"):
+        find_config("swimmer/second-v2")  # no id, as the folder is there
 
 
 @pytest.mark.parametrize(
@@ -101,3 +105,9 @@ def test_an_sdist_and_what_is_installed_from_it_hold_the_recipes_and_their_polic
     assert found.stdout.split() == [str(installed / path.relative_to(here)) for path in expected]
     assert str(installed / "configs/variants/hopper-openai.yaml") in found.stdout.split()
     assert str(installed / "results/swimmer/policy.h5") in found.stdout.split()
+
+
+@pytest.mark.parametrize("name", ["LunarLander-v3", "ALE/Pong-v5", "gym:MinitaurBulletEnv-v0", "own.py:Corridor"])
+def test_an_id_is_a_config_of_one_line(name):
+    assert load_config(name) == load_config(name, [f"environment.id={name}"])
+    assert load_config(name, ["seed=3"]).environment.id == name

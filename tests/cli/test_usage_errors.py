@@ -45,14 +45,9 @@ TAKE_CONFIGS = "train", "check", "doctor", "verify", "bench", "simulate", "launc
         ("train swimer", "swimer: cannot be read (No such file or directory); the nearest is swimmer"),
         (
             "train x.yaml --seeds 20240101",
-            "seeds: 1..20240101 are 20,240,101 seeds, but at most 100,000 can be trained; lower the "
-            "number, or for the one seed 20240101 give 20240101..20240101",
+            ("seeds: 1..20240101 are 20,240,101", " the one seed 20240101 give 20240101.."),
         ),
-        (
-            "train x.yaml --seeds 5..1",
-            "seeds must be a number such as 5, a range such as 6..10, or in a file or in Python a list "
-            "such as [1, 3], but is the text '5..1'",
-        ),
+        ("train x.yaml --seeds 5..1", ("seeds must be a number such as 5, a range such as", "but is the text '5..1'")),
         ("train x.yaml --seeds 2 seed=3", "--seeds and seed= cannot be used together; leave one out"),
         ("verify x.yaml --ranks 1,0", "--ranks must be like 1,2,36 or 1..10000, but is '1,0'"),
         ("play run --member 3", "--member must be GENERATION,NUMBER such as 12,3, but is '3'"),
@@ -115,14 +110,9 @@ def test_a_file_whose_name_is_no_text_is_named_all_the_same(run_mpies, tmp_path)
     assert_refused(run_mpies(0, "check", name), r"\udcff.yaml: cannot be read (No such file or directory)")
 
 
-HALF = 'environment: {id: CartPole-v1, kwargs: {a: "\\ud800"}}\n'
-
-
 def test_half_a_character_in_a_config_is_refused(tmp_path):
-    (tmp_path / "c.yaml").write_text(HALF)
-    assert_refused(
-        invoke("check", tmp_path / "c.yaml"), "c.yaml: line 1 is not valid YAML (half a character; fix or remove it)"
-    )
+    (tmp_path / "c.yaml").write_text('environment: {id: CartPole-v1, kwargs: {a: "\\ud800"}}\n')
+    assert_refused(invoke("check", tmp_path / "c.yaml"), "c.yaml: line 1 is not valid YAML (half a character; fix or")
 
 
 OWN = """
