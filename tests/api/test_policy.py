@@ -18,6 +18,7 @@ from mpies.config.loading import resolved, validate_config
 from mpies.report.evaluate import evaluate_policy
 from mpies.runs.formats.policy_file import PolicyFile
 from mpies.training.task import Task
+from tests.envs.rover import Images
 from tests.policies.examples import MODULE
 from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, describe_config, train
 
@@ -158,36 +159,14 @@ class Env(gymnasium.Env):
             policy({"gear": batch["gear"], **observations})
 
 
-IMAGES = """
-import gymnasium, numpy as np
-from gymnasium import spaces
-
-class Env(gymnasium.Env):
-    observation_space, action_space = spaces.Box(0, 255, (1, 8, 8), np.uint8), spaces.Discrete(3, start=5)
-    def reset(self, seed=None, options=None):
-        self.random, self.steps = np.random.default_rng(seed), 0
-        return self.look(), {}
-    def look(self):
-        return self.random.integers(256, size=(1, 8, 8), dtype=np.uint8)
-    def step(self, action):
-        assert action in self.action_space
-        self.steps += 1
-        return self.look(), self.steps * float(action), self.steps == 5, False, {}
-"""
+SECTION = "{kind: conv, convolutions: [[2, 3, 2]], hidden: [8], reference: 8, activation: tanh}"
+OF_IMAGES = SMALL.replace('"gymnasium:ID"', '"tests.envs.rover:Images", kwargs: {actions: gears}').replace(
+    "POLICY", SECTION
+)
 
 
-@pytest.fixture
-def of_images(tmp_path):
-    """YAML text of an environment and a policy of images."""
-    (tmp_path / "images.py").write_text(IMAGES)
-    section = "{kind: conv, convolutions: [[2, 3, 2]], hidden: [8], reference: 8, activation: tanh}"
-    return SMALL.replace("gymnasium:ID", str(tmp_path / "images.py:Env")).replace("POLICY", section)
-
-
-def test_images_and_actions_that_do_not_count_from_0(of_images, tmp_path):
-    policy, namespace = make_policy(of_images, tmp_path), {}
-    exec(IMAGES, namespace)
-    env = namespace["Env"]()
+def test_images_and_actions_that_do_not_count_from_0(tmp_path):
+    policy, env = make_policy(OF_IMAGES, tmp_path), Images("gears")
     seeds = Task(policy.config).evaluation_seeds(0, 0, 4)
     returns = [play(policy, seed, env) for seed in seeds]
     np.testing.assert_array_equal(returns, policy.evaluate(episodes=4).returns)
@@ -199,9 +178,9 @@ def test_images_and_actions_that_do_not_count_from_0(of_images, tmp_path):
     assert actions.tolist() == [policy.predict(image)[0] for image in images]
 
 
-def test_a_replay_of_images_acts_before_the_run_has_saved_a_policy(of_images, tmp_path):
-    run = train(tmp_path, of_images + "solver: {population: 4}\nnoise: {size: 10000}\nstop: {generations: 2}")
-    images = np.random.default_rng(1).integers(256, size=(40, 1, 8, 8), dtype=np.uint8)
+def test_a_replay_of_images_acts_before_the_run_has_saved_a_policy(tmp_path):
+    run = train(tmp_path, OF_IMAGES + "solver: {population: 4}\nnoise: {size: 10000}\nstop: {generations: 2}")
+    images = np.random.default_rng(1).integers(256, size=(40, 2, 14, 12), dtype=np.uint8)
     expected = mpies.load(run).policy(1)(images)
     for name in ("best.h5", "policy.h5"):
         (run / name).unlink()

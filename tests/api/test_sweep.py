@@ -35,7 +35,8 @@ def test_a_sweep_in_this_process_is_that_of_a_job_of_its_own(capsys):
     assert digests(here)["sigma=0.3_seed=4"] == read_digests(lone.path)
     assert here.run("sigma=0.3_seed=4").metrics["generation"].tolist() == [1, 2, 3]
     assert len(here.to_pandas()) == 4
-    job = mpies.sweep(VALUES, VARY, seeds=[1, 4], out="job", ranks=2, progress=False)
+    one, two = np.int64(1), np.int64(2)  # numbers may be NumPy's
+    job = mpies.sweep(VALUES, VARY, seeds=[1, 4], out="job", ranks=two, ranks_per_run=one, progress=False)
     assert digests(job) == digests(here) and job.best == here.best
 
 
@@ -83,14 +84,14 @@ def test_arguments_that_make_no_sense_are_refused(arguments, words, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_numbers_may_be_numpys():
-    vary = {"solver.sigma": {"uniform": [0.1, 0.2]}}
-    numbers = {"trials": 2, "draw_seed": 3, "seeds": 1, "ranks": 1, "ranks_per_run": 1}
-    halving = {"first": np.int64(1), "unit": "generations"}
-    given = {name: np.int64(number) for name, number in numbers.items()}
-    found = mpies.sweep(VALUES, vary, out="job", halving=halving, progress=False, **given)
-    here = mpies.sweep(VALUES, vary, out="here", trials=2, draw_seed=3, seeds=1, progress=False)
-    assert {row["name"] for row in found.trials} == {row["name"] for row in here.trials} and len(found.trials) == 2
+def test_numbers_of_draws_may_be_numpys():
+    vary, found = {"solver.sigma": {"uniform": [0.1, 0.2]}}, []
+    for kind in (int, np.int64):
+        halving = {"first": kind(1), "unit": "generations"}
+        numbers = {"trials": kind(2), "draw_seed": kind(3), "seeds": kind(1)}
+        found.append(mpies.sweep(VALUES, vary, out=kind.__name__, halving=halving, progress=False, **numbers).trials)
+    names = [{row["name"] for row in trials} for trials in found]
+    assert names[0] == names[1] and len(names[0]) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])

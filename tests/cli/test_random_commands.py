@@ -26,6 +26,7 @@ from tests.support import CARTPOLE
 
 CASES = int(os.environ.get("MPIES_RANDOM_CASES", 0))
 SECONDS = 0.4  # of training, before it is asked to stop as by a scheduler
+JARGON = r"pydantic|validator|Input should|\bunion\b|another type"  # what pydantic says
 MEMORY = 12 * 2**30  # bytes of address space: a case that would take all of the machine's fails instead
 random_cases = settings(
     max_examples=CASES or 25,
@@ -234,10 +235,10 @@ def assert_ended_well(code, stdout, stderr):
     lines = [line for line in stderr.splitlines() if line and not log.match(line)]
     lines = [f"mpies: {json.loads(line)['message']}" if line.startswith("{") else line for line in lines]
     assert all(line.startswith("mpies: ") or line == "Aborted!" for line in lines), stderr
-    assert code != 2 or len(lines) == 1, stderr
+    assert code != 2 or (len(lines) == 1 and not re.search(JARGON, stderr)), stderr
 
 
-@random_cases
+@settings(random_cases, max_examples=CASES or 100)
 @given(text=configs(), more=st.lists(overrides(), max_size=2))
 def test_checking_a_random_config_ends_well(end, text, more):
     end(text, ["check", "c.yaml", *more])

@@ -115,37 +115,6 @@ def test_half_a_character_in_a_config_is_refused(tmp_path):
     assert_refused(invoke("check", tmp_path / "c.yaml"), "c.yaml: line 1 is not valid YAML (half a character; fix or")
 
 
-OWN = """
-import gymnasium, numpy as np
-class Rude(gymnasium.Env):
-    observation_space = action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    count = 0
-    def reset(self, seed=None, options=None):
-        return np.zeros(1, np.float32), {}
-    def step(self, action):
-        Rude.count += 1
-        if Rude.count > 5:
-            raise RuntimeError("\\x1b[2J\\x07bell\\r\\n\\x00")
-        return np.zeros(1, np.float32), 0.0, False, False, {}
-def broken():
-    raise ValueError("\\x1b[31mred\\x07")
-"""
-
-
-def test_control_characters_of_a_users_exception_are_shown_as_escapes(run_mpies, write_config, tmp_path):
-    (tmp_path / "own.py").write_text(OWN)
-    config = write_config(
-        "environment: {id: 'own.py:Rude', max_steps: 2, rebuild: never}\nsolver: {population: 4}\n"
-        "noise: {size: 10000}\nstop: {generations: 3, max_failures: 1}\nevaluation: {every: 0, episodes: 1}\n"
-    )
-    outcome = run_mpies(0, "train", config, "--out", "run")
-    assert r"RuntimeError: \x1b[2J\x07bell \x00" in outcome.stderr
-    for text in (outcome.stderr, outcome.stdout, (tmp_path / "run" / "log.txt").read_text()):
-        assert all(letter.isprintable() or letter == "\n" for letter in text), text
-    outcome = run_mpies(0, "check", config, "environment.id=own.py:broken")
-    assert_refused(outcome, r"own.py:broken cannot be built: ValueError: \x1b[31mred\x07")
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -160,10 +129,10 @@ def test_a_return_has_as_many_digits_as_it_needs(value, text):
 def test_small_returns_are_shown_while_training_at_the_end_and_by_evaluate(run_mpies, write_config):
     config = write_config(
         "environment: {id: 'function:sphere', dimension: 4}\nsolver: {kind: cma_es, sigma: 0.001}\n"
-        "stop: {generations: 300, target: -1.0e-10}\nevaluation: {every: 5}\n"
+        "stop: {generations: 20, target: -1.0e-5}\nevaluation: {every: 5}\n"
     )
     outcome = run_mpies(0, "train", config, "--out", "run", code=0)
     assert "-0.00" not in outcome.stdout.replace("-0.000", "")
     solved, interval = outcome.stdout.split("solved: ")[1].split(", target")[0].split(" +- ")
-    assert -1e-10 <= float(solved) < 0 == float(interval)
+    assert -1e-5 <= float(solved) < 0 == float(interval)
     assert f"mean return {solved} over 3 held-out" in run_mpies(0, "evaluate", "run", "--episodes", "3").stdout

@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from mpies.config.reference import describe_keys
 from mpies.config.schema import walk_sections
 
@@ -38,26 +36,3 @@ def test_a_row_that_kinds_share_appears_once():
     rows = [(title.partition(" (")[0], row) for title, (_, rows) in tables().items() for row in rows]
     repeated = {row for row in rows if rows.count(row) > 1 and row[0] == "policy"}
     assert {row for _, row in repeated} == {"| `hidden` | 16 | recurrent units |"}  # of three kinds among seven
-
-
-@pytest.mark.parametrize(
-    ("title", "row"),
-    [
-        ("environment", "| `max_steps` | none | time limit of an episode,"),
-        ("environment", "| `id` | required | a gymnasium id such as"),
-        ("environment", "| `action_repeat` | 1 | "),
-        ("top level", "| `noise` | see noise | "),
-        ("solver (kind: openai_es)", "| `optimizer` | see solver.optimizer | "),
-        ("noise", "| `kind` | full | one of full, low_rank |"),
-        ("tracking", "| `tensorboard` | `false` | "),
-        ("policy", "| `normalize_observations` | `true` | "),
-        ("policy (kind: conv)", "| `normalize_observations` | `false` | "),
-        ("solver.optimizer (kind: adam)", "| `beta1` | 0.9 | "),
-    ],
-)
-def test_a_row_names_the_key_its_default_and_its_meaning(title, row):
-    assert any(each.startswith(row) for each in tables()[title][1])
-
-
-def test_a_section_begins_with_the_first_line_of_its_docstring():
-    assert tables()["checkpoint"][0] == "Complete states on disk."

@@ -90,6 +90,7 @@ def constructing(build):
 
 ConstructorExits = constructing(lambda: fail(SystemExit("no display")))
 ConstructorInterrupts = constructing(lambda: fail(KeyboardInterrupt()))
+ConstructorControls = constructing(lambda: fail(ValueError("\x1b[31mred\x07")))
 ConstructorMistaken = constructing(lambda: len(None))
 
 

@@ -26,6 +26,7 @@ ACTIONS = {
     "lamps": spaces.MultiBinary((2, 2)),
     "two boxes": spaces.Tuple([spaces.Box(-1, 1, (1,), np.float32), spaces.Box(-5, 5, (2,), np.float32)]),
     "one choice": spaces.Tuple([spaces.Discrete(4)]),
+    "gears": spaces.Discrete(3, start=5),
 }
 
 
@@ -65,3 +66,12 @@ class Rover(gymnasium.Env[Any, Any]):
         self.steps += 1
         reward = float(np.mean(spaces.flatten(self.action_space, action)[::2]))
         return self._observe(), reward, self.steps == 7, False, {"total": self.steps}
+
+
+class Images(Rover):
+    """As Rover, but it sees random images."""
+
+    observation_space = spaces.Box(0, 255, (2, 14, 12), np.uint8)
+
+    def _observe(self) -> Any:
+        return self.np_random.integers(0, 256, (2, 14, 12)).astype(np.uint8)

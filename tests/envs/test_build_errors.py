@@ -3,7 +3,7 @@
 import pytest
 
 from mpies.envs import EnvironmentProblem
-from mpies.envs.build_errors import explain_build_errors, missing_package, suggest_ids
+from mpies.envs.build_errors import missing_package, suggest_ids
 
 
 def test_at_most_two_ids_are_suggested():
@@ -17,6 +17,7 @@ def test_at_most_two_ids_are_suggested():
     ("error", "message"),
     [
         (ImportError("No module named 'Box2D'"), 'Some-v0 needs .* pip install "mpies\\[box2d\\]"'),
+        (ModuleNotFoundError("No module named 'cv2'"), r"Some-v0 needs .*mpies\[atari\]"),
         (ImportError("No module named 'quux'"), r"Some-v0 needs .*\(No module named 'quux'\); install the package"),
     ],
 )
@@ -25,18 +26,3 @@ def test_a_missing_package_names_the_extra_that_installs_it(error, message):
     assert isinstance(problem, EnvironmentProblem)
     with pytest.raises(EnvironmentProblem, match=message):
         raise problem
-
-
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (EnvironmentProblem("as it is"), "^as it is$"),
-        (ModuleNotFoundError("No module named 'cv2'"), r"Some-v0 needs .*mpies\[atari\]"),
-        (TypeError("unexpected\nargument"), "Some-v0 does not accept these kwargs: unexpected argument"),
-        (OSError("no\nlicence"), "Some-v0 cannot be built: OSError: no licence"),
-    ],
-)
-def test_errors_of_a_constructor_are_explained(error, message):
-    with pytest.raises(EnvironmentProblem, match=message) as caught, explain_build_errors("Some-v0"):
-        raise error
-    assert "\n" not in str(caught.value)

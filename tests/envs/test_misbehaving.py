@@ -35,6 +35,7 @@ REFUSED_ENVIRONMENTS = {
     "ResetExits": "each of 5 episodes fails .*SystemExit: 0",
     "ConstructorExits": "cannot be built: SystemExit: no display",
     "ConstructorInterrupts": "cannot be built: KeyboardInterrupt",
+    "ConstructorControls": r"cannot be built: ValueError: \\x1b\[31mred\\x07",
     "ConstructorMistaken": r"cannot be built: TypeError: object of type 'NoneType' has no len\(\)",
     "SpaceRaises": "cannot be built: RuntimeError: not connected",
     "TextSpace": r"has observations of kind Text \(observation\['word'\]\); needed: Box, Discrete, MultiDiscrete,",
@@ -141,7 +142,9 @@ def test_what_is_raised_costs_its_member_and_is_named(name, folder, write_config
     lines = outcome.stderr.splitlines()
     assert all(line.startswith(("WARNING rank 0: own.py:", "ERROR rank 0: ")) for line in lines), outcome.stderr
     assert re.search(COSTS_MEMBERS[name], outcome.stderr), outcome.stderr
-    assert re.search(COSTS_MEMBERS[name], (folder / "run" / "log.txt").read_text())
+    log = (folder / "run" / "log.txt").read_text()
+    assert re.search(COSTS_MEMBERS[name], log)
+    assert all(letter.isprintable() or letter == "\n" for letter in log + outcome.stderr + outcome.stdout)
     assert outcome.code == (len(rows) < 3), outcome.stderr  # 1 where an episode of the last evaluation fails
 
 

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from mpies.envs.base import Continuous, Discrete
+from mpies.envs.base import Binary, Composite, Continuous, Discrete
 from mpies.policies import POLICIES
 from tests.policies.examples import BOX, act, draw_members, draw_observations
 
+PARTS = Composite((Discrete(3), BOX, Binary(2), BOX))
 # Ways to act: name to (action, options).
 WAYS = {
     "clipped": (BOX, {}),
@@ -17,6 +18,10 @@ WAYS = {
     "softmax of bins": (BOX, {"sampling": "softmax", "bins": "uniform:5"}),
     "discrete": (Discrete(3), {}),
     "softmax": (Discrete(3), {"sampling": "softmax"}),
+    "parts": (PARTS, {}),
+    "noisy parts": (PARTS, {"action_noise": 0.2, "sampling": "softmax"}),
+    "drawn parts": (PARTS, {"sampling": "gaussian"}),
+    "parts in bins": (PARTS, {"bins": "custom:-0.5,0.5", "sampling": "softmax"}),
 }
 
 
@@ -32,6 +37,9 @@ def test_a_member_acts_the_same_beside_any_others_and_in_any_slot(kind, way, tim
     together = act(policy, stack, observations, seeds=seeds)
     for slots in ([4], [8, 0], [3, 2, 1, 0, 4]):
         assert act(policy, stack, observations, slots, seeds).tobytes() == together[:, slots].tobytes()
+    is_random = "sampling" in options or "action_noise" in options
+    assert policy.head.is_random == is_random
+    assert np.array_equal(act(policy, stack, observations), together) != is_random
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -44,9 +52,11 @@ def test_actions_have_the_type_and_the_bounds_of_the_environment(kind, way, buil
         assert actions.dtype == np.int32 and actions.shape == (20, 9)
         assert set(actions.ravel().tolist()) == {0, 1, 2}
     else:
-        assert actions.dtype == np.float32 and actions.shape == (20, 9, 2)
+        assert actions.dtype == np.float32 and actions.shape == (20, 9, len(action.low))
         assert (actions >= action.low).all() and (actions <= action.high).all()
         assert len(np.unique(actions)) > 4
+    if action is PARTS:
+        assert set(np.unique(actions[..., 0])) == {0, 1, 2} and set(np.unique(actions[..., 3:5])) == {0, 1}
 
 
 @pytest.mark.parametrize("kind", POLICIES)

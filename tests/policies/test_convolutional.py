@@ -58,26 +58,28 @@ def test_the_reference_batch_is_computed_alike_however_it_is_split(build, monkey
     assert np.array_equal(act(policy, stack, observations), expected)
 
 
-def test_observations_other_than_images_are_refused(build):
-    with pytest.raises(ConfigError, match=r"images, a Box of uint8 .* are 6 numbers of .*; use kind: mlp"):
-        make_policy(POLICIES["conv"].Options(), Interface(6, BOX), {})
-    with pytest.raises(ConfigError, match=r"policy.time_input is not for kind: conv, .*; leave it out"):
-        build("conv", time_input=100)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"time_input": 100}, r"policy.time_input is not for kind: conv, .*; leave it out"),
+        ({"normalize_observations": True}, r"normalize_observations must be false for kind: conv, .*; leave it out"),
+        ({"convolutions": [[3, 13, 2]]}, "size 13 does not fit into 12 x 10 pixels"),
+        ({"convolutions": [[3, 4, 2], [4, 5, 1]]}, "size 5 does not fit into 5 x 4 pixels"),
+    ],
+)
+def test_options_that_do_not_fit_the_images_are_refused(options, message, build):
+    with pytest.raises(ConfigError, match=message):
+        build("conv", **options)
 
 
-def test_pixels_that_are_normalised_besides_are_refused(build):
-    with pytest.raises(ConfigError, match=r"normalize_observations must be false for kind: conv, .*; leave it out"):
-        build("conv", normalize_observations=True)
-
-
-def test_convolutions_that_are_larger_than_the_image_are_refused(build):
-    with pytest.raises(ConfigError, match="size 13 does not fit into 12 x 10 pixels"):
-        build("conv", convolutions=[[3, 13, 2]])
-    with pytest.raises(ConfigError, match="size 5 does not fit into 5 x 4 pixels"):
-        build("conv", convolutions=[[3, 4, 2], [4, 5, 1]])
-
-
-def test_images_with_the_channels_last_are_refused():
-    interface = Interface(84 * 84 * 3, BOX, (84, 84, 3))
-    with pytest.raises(ConfigError, match=r"shape \(channels, height, width\), but these are \(84, 84, 3\)"):
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((6,), r"images, a Box of uint8 .* are 6 numbers of .*; use kind: mlp"),
+        ((84, 84, 3), r"shape \(channels, height, width\), but these are \(84, 84, 3\)"),
+    ],
+)
+def test_observations_other_than_images_are_refused(shape, message):
+    interface = Interface(int(np.prod(shape)), BOX, shape if len(shape) > 1 else None)
+    with pytest.raises(ConfigError, match=message):
         make_policy(POLICIES["conv"].Options(), interface, {})

@@ -51,26 +51,14 @@ CASES = {
     "one-hot": ("gymnasium:Blackjack-v1", {}, {"hidden": [8]}),
     "noisy": ("Pendulum-v1", {}, {"hidden": [8], "sampling": "gaussian"}),
 }
-IMAGES = """
-import gymnasium, numpy as np
-from gymnasium import spaces
-class Images(gymnasium.Env):
-    observation_space = spaces.Box(0, 255, (2, 14, 12), np.uint8)
-    action_space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)])
-    def _observe(self): return self.np_random.integers(0, 256, (2, 14, 12)).astype(np.uint8)
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return self._observe(), {}
-    def step(self, action):
-        assert self.action_space.contains(action)
-        self.steps += 1
-        return self._observe(), float(action[0]), self.steps == 6, False, {}
-"""
 CONVOLUTIONS = {"kind": "conv", "convolutions": [[3, 4, 2], [4, 3, 1]], "hidden": [7], "reference": 20}
 CASES |= {
-    "conv": ("images.py", {}, CONVOLUTIONS),
-    "plain conv": ("images.py", {}, CONVOLUTIONS | {"batch_normalization": False, "hidden": [], "activation": "elu"}),
+    "conv": ("tests.envs.rover:Images", {"actions": "mixed"}, CONVOLUTIONS),
+    "plain conv": (
+        "tests.envs.rover:Images",
+        {"actions": "gears"},
+        CONVOLUTIONS | {"batch_normalization": False, "hidden": [], "activation": "elu"},
+    ),
 }
 
 
@@ -114,9 +102,6 @@ def played(request, tmp_path_factory):
     """A policy file with random parameters, and the observations and actions of episodes that rollouts played."""
     environment, kwargs, options = CASES[request.param]
     folder = tmp_path_factory.mktemp("policy")
-    if environment == "images.py":
-        (folder / "images.py").write_text(IMAGES)
-        environment = f"{folder}/images.py:Images"
     section = {"id": environment, "kwargs": kwargs, "max_steps": 60}
     config = validate_config({"environment": section, "policy": options}, "test")
     task, random = Task(config), np.random.default_rng(3)

@@ -56,20 +56,12 @@ def test_parameters_that_overflow_cause_no_warning_and_those_of_the_function_are
     assert {str(warning.message) for warning in seen} == {"overflow encountered in scalar multiply"}
 
 
-def test_an_abandoned_queue_stops_at_once():
-    queue = RolloutQueue(make_batch([0] * 100))
-    make_player(lambda x: 0.0).play([queue], ranks=PlayingRanks(5, must_abandon=Calls(2)))
-    assert queue.is_finished.sum() == 1 and queue.in_flight == 0
-    taken = 100 // 20
-    assert queue.counter.left == 100 - taken  # and nothing more was taken
-
-
-def test_the_grace_is_asked_before_each_evaluation():
+def test_an_abandoned_queue_stops_before_the_next_evaluation_and_takes_nothing_more():
     calls, queue, other = [], RolloutQueue(make_batch([0] * 100)), RolloutQueue(make_batch([0] * 100))
-    make_player(lambda x: calls.append(x) or 0.0).play(
-        [queue, other], ranks=PlayingRanks(must_abandon=lambda: len(calls) == 12)
-    )
+    ranks = PlayingRanks(5, must_abandon=lambda: len(calls) == 12)
+    make_player(lambda x: calls.append(x) or 0.0).play([queue, other], ranks=ranks)
     assert len(calls) == queue.is_finished.sum() == 12 and not other.is_finished.any()
+    assert queue.in_flight == 0 and 60 < queue.counter.left < 88
 
 
 def test_a_rank_that_runs_dry_goes_on_with_the_next_queue_until_the_others_are_done():

@@ -1,13 +1,10 @@
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from mpies.solvers import SOLVERS, find_solver
-from mpies.solvers.base import Solver
 from mpies.solvers.openai_es import OpenAIES
-from tests.solvers.single_generation import FunctionLoop
 
 MINE = """
 import numpy as np
@@ -54,26 +51,6 @@ def test_an_unknown_kind_is_refused_with_all_that_there_are(kind, hint):
     with pytest.raises(ValueError, match=r"must be one of openai_es, .*path/to/file.py:Class, but is ") as raised:
         find_solver(kind)
     assert str(raised.value).endswith(f"{kind!r}; {hint}")
-
-
-def test_a_solver_of_a_file_has_its_kind_and_runs(write_solver):
-    kind = write_solver(MINE)
-    cls = find_solver(kind)
-    assert issubclass(cls, Solver) and cls.__name__ == "Mine"
-    assert cls.Options().kind == kind and cls.Options(sigma=2).sigma == 2
-    solver = cls(cls.Options(), 3)
-    solver.start(np.zeros(3))
-    FunctionLoop(solver, lambda x: 0.0).run_generation()
-    np.testing.assert_array_equal(solver.mean, np.ones(3))
-
-
-def test_files_of_the_same_name_in_two_folders_are_two_modules(write_solver, tmp_path, monkeypatch):
-    first = find_solver(write_solver(MINE))
-    (tmp_path / "other").mkdir()
-    monkeypatch.chdir(tmp_path / "other")
-    (tmp_path / "other" / "mine.py").write_text(MINE.replace("0.5", "0.25"))
-    assert find_solver("mine.py:Mine").Options().sigma == 0.25
-    assert first.Options().sigma == 0.5
 
 
 @pytest.mark.parametrize(
