@@ -17,15 +17,13 @@ from mpies import kernels
 from mpies.envs import make_env
 from mpies.envs.base import Continuous, Discrete, Interface
 from mpies.policies import make_policy
-from mpies.policies.exported import ACTIVATIONS, aligned_stack
+from mpies.policies.exported import aligned_stack
 from mpies.policies.mlp import MLPOptions
 from mpies.rollouts.batch import NEVER
 from mpies.rollouts.player import EpisodePlayer
 from mpies.runs.formats.metrics import read_digests
 from tests.kernels.conftest import EXTREMES, compiled, in_numpy
 from tests.support import HOME
-
-BOX = Continuous(np.full(3, -1e9, np.float32), np.full(3, 1e9, np.float32))
 
 
 def test_they_are_built_where_a_compiler_and_pythons_headers_are():
@@ -52,73 +50,6 @@ def test_the_stub_describes_the_compiled_module():
         functions = [one for one in body if isinstance(one, ast.FunctionDef) and not one.name.startswith("_")]
         assert signatures(owner) == {one.name: [argument.arg for argument in one.args.args] for one in functions}
         assert {one.target.id for one in body if isinstance(one, ast.AnnAssign)} <= vars(owner).keys()
-
-
-def build_networks(widths, activation="tanh", bias=True, members=5):
-    """The compiled network of some members, the one in NumPy, their stack, and inputs."""
-    outputs = Continuous(np.full(widths[-1], -1, np.float32), np.full(widths[-1], 1, np.float32))
-    options = MLPOptions(hidden=widths[1:-1], activation=activation, bias=bias)
-    policy = make_policy(options, Interface(widths[0], outputs))
-    random = np.random.default_rng(sum(widths))
-    stack = aligned_stack(members, policy.size)
-    stack[:] = random.standard_normal(stack.shape) * random.choice([0.1, 1, 4], stack.shape)
-    fast = policy.network(policy.views(stack))
-    with in_numpy():
-        plain = policy.network(policy.views(stack))
-    assert isinstance(fast, kernels.compiled.Perceptrons) and not isinstance(plain, kernels.compiled.Perceptrons)
-    return fast, plain, stack, random.standard_normal((members, widths[0])).astype(np.float32)
-
-
-@compiled
-def test_any_number_of_units_gives_the_bits_of_numpy(vectors):
-    for units in (*range(1, 70), 127, 128, 129, 200, 1024):
-        fast, plain, _, inputs = build_networks([3, units, 1 + units % 21])
-        assert fast(inputs).tobytes() == plain(inputs).tobytes(), units
-
-
-@compiled
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_any_activation_gives_the_bits_of_numpy(activation, bias, vectors):
-    fast, plain, _, inputs = build_networks([24, 40, 40, 4], activation, bias)
-    inputs[3:] *= 100
-    for count in (1, 3, 5):
-        assert fast(inputs[:count]).tobytes() == plain(inputs[:count]).tobytes()
-    inputs[:, :8] = EXTREMES
-    with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(fast(inputs), plain(inputs))
-
-
-@compiled
-def test_layers_that_follow_one_another_and_do_not_fit_into_registers_give_the_bits_of_numpy(vectors):
-    """Their outputs are not written over the inputs that are still to be read."""
-    fast, plain, _, inputs = build_networks([3, 300, 290, 280, 2])
-    assert fast(inputs).tobytes() == plain(inputs).tobytes()
-
-
-@compiled
-def test_negative_zeros_keep_their_sign():
-    fast, plain, stack, inputs = build_networks([3, 2], "linear")
-    stack[:, :6], stack[:, 6:], inputs[:] = 0, -0.0, -1  # products and biases are -0.0
-    assert np.signbit(fast(inputs)).all() and fast(inputs).tobytes() == plain(inputs).tobytes()
-
-
-@compiled
-def test_a_layer_too_wide_for_it_is_left_to_numpy():
-    policy = make_policy(MLPOptions(hidden=[1025]), Interface(1, BOX))
-    assert not isinstance(policy.network(policy.views(aligned_stack(1, policy.size))), kernels.compiled.Perceptrons)
-
-
-@compiled
-def test_inputs_may_have_any_layout_and_type_but_not_another_shape():
-    fast, plain, _, inputs = build_networks([6, 4, 2])
-    strided = np.repeat(inputs, 2, axis=1)[:, ::2]
-    assert not strided.flags.c_contiguous
-    assert fast(strided).tobytes() == fast(inputs.astype(np.float64)).tobytes() == plain(inputs).tobytes()
-    assert fast(inputs[:0]).shape == (0, 2)
-    for wrong in (inputs[:, :5], np.tile(inputs, (2, 1))):
-        with pytest.raises(ValueError, match="must have 6 columns and at most 5 rows"):
-            fast(wrong)
 
 
 EXTREME_OUTPUTS = np.array([[1, 1, 0], [0, -0.0, 0.0], [np.nan, 2, 3], [1, np.nan, np.nan], [-np.inf, np.inf, np.inf]])

@@ -6,7 +6,7 @@ import pytest
 from mpies import kernels
 from mpies.envs.base import Continuous, Discrete, Interface
 from mpies.policies import POLICIES, make_policy
-from mpies.policies.exported import aligned_stack
+from mpies.policies.exported import ACTIVATIONS, aligned_stack
 from tests.kernels.conftest import EXTREMES, compiled, in_numpy
 
 pytestmark = compiled
@@ -34,26 +34,50 @@ def compare(fast, plain, inputs, steps=1):
         plain.begin(slot)
     for _ in range(steps):
         with np.errstate(all="ignore"):
-            np.testing.assert_array_equal(fast(inputs), plain(inputs))
-        for one, other in zip(fast.states, plain.states, strict=True):
+            results = (*zip([fast(inputs)], [plain(inputs)], strict=True), *zip(fast.states, plain.states, strict=True))
+        for one, other in results:
             np.testing.assert_array_equal(one, other)
+            assert (np.isnan(one) | (np.signbit(one) == np.signbit(other))).all()
 
 
-def recurrent_policy(kind, inputs, units, outputs):
+def policy_of(kind, inputs, units, outputs, **options):
+    """units: of a layer, or a list with those of each layer of an mlp."""
     box = Continuous(np.full(outputs, -1e9, np.float32), np.full(outputs, 1e9, np.float32))
-    return make_policy(POLICIES[kind].Options(hidden=units), Interface(inputs, box))
+    hidden = [units] if kind == "mlp" and not isinstance(units, list) else units
+    return make_policy(POLICIES[kind].Options(hidden=hidden, **options), Interface(inputs, box))
 
 
-@pytest.mark.parametrize("kind", RECURRENT)
-def test_any_number_of_recurrent_units_gives_the_bits_of_numpy(kind, vectors):
-    for units in (*range(1, 20), 31, 32, 33, 64, 130):
-        fast, plain, _ = build_networks(recurrent_policy(kind, 1 + units % 7, units, 1 + units % 5), scale=0.5)
-        compare(fast, plain, np.random.default_rng(units).standard_normal((5, 1 + units % 7)).astype(np.float32), 4)
+def draw_inputs(size, members=5):
+    return np.random.default_rng(size).standard_normal((members, size)).astype(np.float32)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_any_activation_gives_the_bits_of_numpy(activation, bias, vectors):
+    fast, plain, _ = build_networks(policy_of("mlp", 24, [40, 40], 4, activation=activation, bias=bias))
+    inputs = draw_inputs(24)
+    inputs[3:] *= 100
+    for count in (1, 3, 5):
+        compare(fast, plain, inputs[:count])
+    inputs[:, :8] = EXTREMES
+    compare(fast, plain, inputs)
+
+
+def test_layers_that_follow_one_another_and_do_not_fit_into_registers_give_the_bits_of_numpy(vectors):
+    """Their outputs are not written over the inputs that are still to be read."""
+    compare(*build_networks(policy_of("mlp", 3, [300, 290, 280], 2))[:2], draw_inputs(3))
+
+
+@pytest.mark.parametrize("kind", ["mlp", *RECURRENT])
+def test_any_number_of_units_gives_the_bits_of_numpy(kind, vectors):
+    for units in (*range(1, 70), 127, 128, 129, 200, 1024) if kind == "mlp" else (*range(1, 20), 31, 32, 33, 64, 130):
+        fast, plain, _ = build_networks(policy_of(kind, 1 + units % 7, units, 1 + units % 21), scale=0.5)
+        compare(fast, plain, draw_inputs(1 + units % 7), 4)
 
 
 @pytest.mark.parametrize("kind", RECURRENT)
 def test_recurrent_units_of_extreme_inputs_give_those_of_numpy(kind, vectors):
-    fast, plain, _ = build_networks(recurrent_policy(kind, len(EXTREMES), 10, 2), scale=3)
+    fast, plain, _ = build_networks(policy_of(kind, len(EXTREMES), 10, 2), scale=3)
     inputs = np.zeros((5, len(EXTREMES)), np.float32)
     inputs[0], inputs[1, 3], inputs[2, 4], inputs[3, 5], inputs[4] = EXTREMES, 1e30, -1e30, np.inf, 100
     compare(fast, plain, inputs, 3)
@@ -61,7 +85,7 @@ def test_recurrent_units_of_extreme_inputs_give_those_of_numpy(kind, vectors):
 
 @pytest.mark.parametrize("kind", RECURRENT)
 def test_slots_that_are_not_called_keep_their_units(kind):
-    fast, _, _ = build_networks(recurrent_policy(kind, 3, 6, 2))
+    fast, _, _ = build_networks(policy_of(kind, 3, 6, 2))
     inputs = np.ones((5, 3), np.float32)
     fast(inputs)
     before = [state.copy() for state in fast.states]
@@ -73,9 +97,30 @@ def test_slots_that_are_not_called_keep_their_units(kind):
         assert not state[3].any() and state[4].any()
 
 
-def test_more_units_than_it_has_room_for_are_left_to_numpy():
-    policy = recurrent_policy("elman", 1, 1025, 1)
-    assert not isinstance(policy.network(policy.views(aligned_stack(1, policy.size))), kernels.compiled.Recurrent)
+@pytest.mark.parametrize("kind", ["mlp", "elman"])
+def test_more_units_than_it_has_room_for_are_left_to_numpy(kind):
+    policy = policy_of(kind, 1, 1025, 1)
+    network = policy.network(policy.views(aligned_stack(1, policy.size)))
+    assert not isinstance(network, kernels.compiled.CompiledNetwork)
+
+
+def test_negative_zeros_keep_their_sign():
+    fast, plain, stack = build_networks(policy_of("mlp", 3, [], 2, activation="linear"))
+    inputs = np.full((5, 3), -1, np.float32)
+    stack[:, :6], stack[:, 6:] = 0, -0.0  # products and biases are -0.0
+    assert np.signbit(fast(inputs)).all() and fast(inputs).tobytes() == plain(inputs).tobytes()
+
+
+def test_inputs_may_have_any_layout_and_type_but_not_another_shape():
+    fast, plain, _ = build_networks(policy_of("mlp", 6, 4, 2))
+    inputs = draw_inputs(6)
+    strided = np.repeat(inputs, 2, axis=1)[:, ::2]
+    assert not strided.flags.c_contiguous
+    assert fast(strided).tobytes() == fast(inputs.astype(np.float64)).tobytes() == plain(inputs).tobytes()
+    assert fast(inputs[:0]).shape == (0, 2)
+    for wrong in (inputs[:, :5], np.tile(inputs, (2, 1))):
+        with pytest.raises(ValueError, match="must have 6 columns and at most 5 rows"):
+            fast(wrong)
 
 
 def image_policy(action=None, shape=IMAGE, **options):
@@ -99,7 +144,7 @@ def test_any_number_of_filters_and_units_gives_the_bits_of_numpy(batch_normaliza
         compare(fast, plain, draw_images(2))
 
 
-@pytest.mark.parametrize("activation", ["tanh", "relu", "lrelu", "elu", "linear"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_any_activation_of_images_gives_the_bits_of_numpy(activation, vectors):
     policy = image_policy(activation=activation, convolutions=[[6, 3, 1]], hidden=[10])
     compare(*build_networks(policy, 3, 0.3)[:2], draw_images(3))
