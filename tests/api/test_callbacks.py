@@ -134,13 +134,6 @@ def test_all_callbacks_are_called_in_turn_each_with_a_row_of_its_own():
     assert order == ["first", 1, "first", 2]
 
 
-def test_a_notebook_shows_the_newest_generation_in_a_callback():
-    pytest.importorskip("matplotlib", reason="matplotlib is an extra")
-    shown = []
-    train("stop.generations=2", callbacks=lambda run, row: shown.append(run._repr_html_()))
-    assert "data:image/png;base64," in shown[0]
-
-
 @IN_PROCESS_OR_JOB
 def test_a_run_whose_newest_row_is_damaged_goes_on(ranks):
     metrics = train("stop.generations=4").path / "metrics.csv"

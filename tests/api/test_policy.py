@@ -14,13 +14,12 @@ import pytest
 import yaml
 
 import mpies
-from mpies.config.loading import resolved, validate_config
+from mpies.config.loading import resolved
 from mpies.report.evaluate import evaluate_policy
-from mpies.runs.formats.policy_file import PolicyFile
 from mpies.training.task import Task
 from tests.envs.rover import Images
-from tests.policies.examples import MODULE
-from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, describe_config, train
+from tests.policies.examples import save_policy
+from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, train
 
 SMALL = """
 environment: {id: "gymnasium:ID", max_steps: 50}
@@ -44,18 +43,7 @@ in_all_kinds = pytest.mark.parametrize("kind", POLICIES)
 
 def make_policy(text, folder):
     """A policy for YAML text, with random parameters and observation statistics, as if it had been trained."""
-    config = validate_config(yaml.safe_load(text), "test")
-    task, random = Task(config), np.random.default_rng(2)
-    normalization = np.stack([random.normal(size=task.observation_size), random.uniform(0.5, 2, task.observation_size)])
-    arrays = {
-        "parameters": random.normal(size=task.dimension).astype(np.float32),
-        "normalization": normalization.astype(np.float32),
-    }
-    if task.policy:
-        arrays |= {f"constants/{name}": value for name, value in task.policy.constants.items()}
-    saved = PolicyFile(folder / "policy.h5", config, arrays, {**describe_config(config), "generation": 7})
-    saved.save(saved.path)
-    return mpies.Policy.load(saved.path)
+    return mpies.Policy.load(save_policy(yaml.safe_load(text), folder / "policy.h5"))
 
 
 @pytest.fixture
@@ -185,14 +173,6 @@ def test_a_replay_of_images_acts_before_the_run_has_saved_a_policy(tmp_path):
     for name in ("best.h5", "policy.h5"):
         (run / name).unlink()
     np.testing.assert_array_equal(mpies.load(run).policy(1)(images), expected)
-
-
-def test_hidden_numbers_of_observations_are_left_out_by_the_policy(tmp_path):
-    text = SMALL.replace('{id: "gymnasium:ID"', '{id: "gymnasium:CartPole-v1", hide: [1, 3]')
-    policy = make_policy(text.replace("POLICY", "{hidden: [4]}"), tmp_path)
-    assert policy.evaluate(2).returns.tolist() == [
-        play(policy, seed, make_env("mlp")) for seed in Task(policy.config).evaluation_seeds(0, 0, 2)
-    ]
 
 
 @pytest.mark.parametrize("kind", REMEMBERS)
@@ -409,24 +389,6 @@ def test_what_is_no_policy_is_refused(tmp_path):
         with pytest.raises(mpies.RunError) as error:
             mpies.Policy.load(place)
         assert str(place) in str(error.value) and "\n" not in str(error.value)
-
-
-def test_a_module_of_the_users_takes_the_parameters_found(tmp_path):
-    torch = pytest.importorskip("torch", reason="PyTorch is an extra")
-    (tmp_path / "own.py").write_text(MODULE)
-    section = f"{{kind: torch, module: {tmp_path / 'own.py:make_policy'}, normalize_observations: false}}"
-    policy = make_policy(SMALL.replace("ID", "Pendulum-v1").replace("POLICY", section), tmp_path)
-    names = {"torch": torch}
-    exec(MODULE, names)
-    module = names["make_policy"](3, 1)
-    torch.nn.utils.vector_to_parameters(torch.tensor(policy.parameters), module.parameters())
-    observations = draw_observations(make_env("bins"), 10)
-    with torch.inference_mode():
-        actions = module(torch.from_numpy(observations)).clamp(-2, 2)
-    np.testing.assert_allclose(actions.numpy(), policy(observations), rtol=1e-5, atol=1e-6)
-    assert len(np.unique(actions)) > 5
-    with pytest.raises(mpies.ConfigError, match="kind torch cannot be exported, since its network is code"):
-        policy.export(tmp_path / "policy.npz")
 
 
 @pytest.mark.parametrize(("hide", "action"), [([], "Discrete(3, start=1)"), ([1], "Box(-2, 2, (2,), np.float32)")])

@@ -19,7 +19,8 @@ import yaml
 import mpies
 from mpies.comm import mpiexec
 from mpies.config.loading import validate_config
-from mpies.runs.formats.metrics import read_digests, read_metrics
+from mpies.runs.formats.metrics import read_digests
+from mpies.runs.lock import Lock
 from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, HOME, mpiexec_or_skip, read_files, wait_for
 
 VALUES, ENDLESS_VALUES = yaml.safe_load(CARTPOLE), yaml.safe_load(ENDLESS)
@@ -187,14 +188,11 @@ def test_a_run_goes_on_where_it_ended_and_a_complete_one_is_returned_at_once(rec
 
 
 def test_without_out_a_run_is_named_by_its_config_and_overrides(recipe):
-    stop = "stop.generations=1"
-    assert train(recipe, stop, out=None).path == Path.cwd() / "runs" / f"recipe_{stop}"
-    assert train(VALUES, stop, out=None).path == Path.cwd() / "runs" / f"CartPole-v1_{stop}"
-
-
-def test_a_recipe_is_taken_by_its_name():
-    run = train("cartpole", "stop.generations=1", "noise.size=100000", "evaluation.every=0", "evaluation.episodes=2")
-    assert run.config.environment.id == "CartPole-v1"
+    for config, name in ((recipe, "recipe"), (VALUES, "CartPole-v1"), ("cartpole", "cartpole")):
+        overrides = ["stop.generations=1", "noise.size=100000"]
+        run = train(config, *overrides, out=None)
+        assert run.path == Path.cwd() / "runs" / f"{name}_{'_'.join(overrides)}"
+        assert run.config.environment.id == "CartPole-v1"
 
 
 def test_values_of_numpy_and_paths_are_plain_values_in_the_config():
@@ -291,11 +289,13 @@ def test_a_mistake_is_a_config_error_of_one_line_and_nothing_is_written(given, w
     assert read_files(tmp_path) == {} and process_state() == before
 
 
-def test_a_run_that_another_process_writes_is_locked(recipe, start_mpies, tmp_path):
-    process = start_mpies(0, "train", recipe, "--out", "run", "stop.generations=1000000", "evaluation.every=0")
-    wait_for(lambda: (tmp_path / "run" / "metrics.csv").exists(), process)
+def test_a_run_that_another_job_writes_is_locked(recipe):
+    train(recipe, "stop.generations=1")
+    lock = Lock("run", job="another")
+    lock.acquire()
     with pytest.raises(mpies.RunLocked, match="is being written by process"):
-        train(recipe, "stop.generations=1000000", "evaluation.every=0")
+        train(recipe)
+    lock.release()
 
 
 def test_a_run_whose_episodes_fail_raises_and_can_be_opened(tmp_path, monkeypatch):
@@ -306,18 +306,25 @@ def test_a_run_whose_episodes_fail_raises_and_can_be_opened(tmp_path, monkeypatc
     assert mpies.load("run").status == "stopped"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_returns_the_run_and_another_signal_goes_on_to_its_handler(number, recipe, digests_of):
+@pytest.mark.parametrize(("number", "ranks"), [(signal.SIGINT, None), (signal.SIGTERM, None), (signal.SIGINT, 1)])
+def test_ctrl_c_returns_the_run_and_another_signal_goes_on_to_its_handler(number, ranks, recipe, digests_of):
+    """In a job of its own, the signal comes to this process alone."""
     seen = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+
+    def send(run, row):
+        if row["generation"] == 3:
+            signal.raise_signal(number)
+
     try:
-        run = train(recipe, callbacks=lambda run, row: row["generation"] == 3 and signal.raise_signal(number))
+        run = train(recipe, "stop.generations=1000000", callbacks=send, ranks=ranks)
     finally:
         signal.signal(signal.SIGTERM, before)
     made = run.generation
-    assert made in (3, 4) and (run.status, run.reason) == ("stopped", "")
+    assert made in (3, 4) or (ranks and made > 3)
+    assert (run.status, run.reason) == ("stopped", "") and len(read_digests(run.path)) == made
     assert seen == ([] if number == signal.SIGINT else [number])
-    assert read_digests(train(recipe).path) == digests_of(CARTPOLE)
+    assert read_digests(train(recipe, f"stop.generations={made + 2}").path)[:10] == digests_of(CARTPOLE)[: made + 2]
 
 
 def test_a_second_ctrl_c_ends_training_at_once(recipe):
@@ -351,6 +358,10 @@ ask(out="all")
 ask(out="stopped", callbacks=[lambda run, row: row["generation"] == 4])
 ask(out="raised", callbacks=[wrong])
 ask("solver.population=7", out="mistake")
+try:
+    mpies.minimize(sum, [1.0, 2.0], "mine.py:Mine")
+except mpies.SolverProblem as error:
+    answers.append(str(error))
 os.environ.update(dict.fromkeys(VARIABLES, "9999"))
 ask("stop.generations=1", out="threads")
 mpies.minimize(lambda x: float(x @ x), np.ones(3), generations=1)
@@ -360,19 +371,30 @@ if world.rank == 0:
 """
 
 
-def test_ranks_of_mpirun_train_together_and_all_get_the_run(recipe, digests_of):
+WRONG_SOLVER = """
+from mpies.solvers import find_solver
+
+class Mine(find_solver("snes")):
+    def __init__(self, *arguments):
+        raise ValueError("mine")
+"""
+
+
+def test_ranks_of_mpirun_train_together_and_all_get_the_run_or_the_exception(recipe, digests_of, tmp_path):
     """Threads of linear algebra are warned of once for each run."""
+    (tmp_path / "mine.py").write_text(WRONG_SOLVER)
     program = mpiexec_or_skip()
     command = [program, "-n", "2", sys.executable, "-c", RANKS_PROGRAM, str(recipe)]
     done = mpiexec.run(command, env=mpiexec.environment() | {"PYTHONPATH": str(HOME)}, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     answers = json.loads(done.stdout)
-    for rank, (whole, stopped, raised, mistake, _) in enumerate(answers):
+    for rank, (whole, stopped, raised, mistake, wrong, _) in enumerate(answers):
         assert whole == [10, "generations"] and stopped == [4, "callback"]
         assert raised == (
             ["KeyError", "'mine'"] if rank == 0 else ["TrainingFailed", "a callback raised KeyError: 'mine'"]
         )
         assert mistake[0] == "ConfigError" and "must be even" in mistake[1]
+        assert "__init__ raised ValueError: mine" in wrong
     assert read_digests("all") == digests_of(CARTPOLE)
     assert read_digests("stopped") == digests_of(CARTPOLE)[:4] and len(read_digests("raised")) == 1
     warning = "each of the 2 ranks of this node starts 9999 threads for linear algebra"
@@ -394,13 +416,6 @@ def test_an_environment_that_is_not_known_is_named_with_the_nearest(ranks, recip
     with pytest.raises(mpies.EnvironmentProblem, match="did you mean CartPole-v"):
         train(recipe, "environment.id=CartPool-v1", ranks=ranks)
     assert not (tmp_path / "run").exists()
-
-
-def test_errors_of_a_job_are_those_of_this_process(recipe, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "mine.txt").write_text("")
-    with pytest.raises(mpies.ConfigError, match="is neither empty nor a run"):
-        train(recipe, ranks=1)
 
 
 LOGGING = """
@@ -429,24 +444,6 @@ def test_an_error_that_an_environment_logs_in_a_job_is_shown_and_not_taken_for_t
     with expected:
         train(values, "solver.population=8", "stop.generations=3", ranks=1)
     assert "ERROR: the sensor was late\n" in capfd.readouterr().err
-
-
-def test_a_script_with_ctrl_c_in_its_job_gets_the_run(recipe, tmp_path, digests_of):
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import sys, mpies\n"
-        "run = mpies.train(sys.argv[1], 'stop.generations=1000000', out='run', ranks=1, progress=False)\n"
-        "print(run.status, run.generation)\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, script, recipe], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    wait_for(lambda: len(read_metrics("run")) > 2, process)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    status, generation = out.split()
-    assert status == "stopped" and int(generation) == len(read_digests("run")), err
-    assert read_digests("run")[:3] == digests_of(CARTPOLE)[:3]
 
 
 def test_a_limit_on_the_seconds_of_an_episode_holds_in_another_thread():

@@ -1,11 +1,17 @@
 """A small policy of every kind, and what acts and is seen in the tests of policies."""
 
+from contextlib import closing
+
 import numpy as np
 import pytest
 
+from mpies.config.loading import validate_config
 from mpies.envs.base import Continuous, Interface
 from mpies.policies import POLICIES, make_policy
 from mpies.policies.exported import aligned_stack
+from mpies.runs.formats import hdf5
+from mpies.training.task import Task
+from tests.support import describe_config
 
 BOX = Continuous(np.array([-1, -0.5], np.float32), np.array([1, 2], np.float32))
 WIDE = Continuous(np.full(2, -999, np.float32), np.full(2, 999, np.float32))  # nothing is clipped
@@ -77,3 +83,19 @@ def act(policy, stack, observations, slots=None, seeds=None, actor=None):
         actor.begin(slot, None if seeds is None else seeds[member])
     steps = enumerate(observations)
     return np.stack([actor(now[slots], np.full(len(slots), step)).copy() for step, now in steps])
+
+
+def save_policy(values, path, seed=2):
+    """Write a policy file for the values of a config, with random parameters and observation statistics.
+
+    Returns its path.
+    """
+    config, random = validate_config(values, "test"), np.random.default_rng(seed)
+    with closing(Task(config)) as task:
+        size, seen, constants = task.dimension, task.observation_size, task.policy.constants if task.policy else {}
+    normalization = np.stack([random.normal(size=seen), random.uniform(0.5, 2, seen)])
+    arrays = {"parameters": random.normal(size=size), "normalization": normalization}
+    arrays = {name: numbers.astype(np.float32) for name, numbers in arrays.items()}
+    arrays |= {f"constants/{name}": numbers for name, numbers in constants.items()}
+    path.write_bytes(hdf5.pack(arrays, {**describe_config(config), "generation": 3}))
+    return path

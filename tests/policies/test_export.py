@@ -9,7 +9,6 @@ import json
 import runpy
 import subprocess
 import sys
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.formats import hdf5
 from mpies.training.task import Task
+from tests.policies.examples import save_policy
 from tests.support import assert_refused, describe_config, invoke
 
 ROVER = "tests.envs.rover:Rover"
@@ -213,24 +213,13 @@ def test_what_training_wrote_is_exported_and_its_python_file_needs_numpy_alone(t
     assert json.loads(done.stdout) == expected
 
 
-def save_policy(environment, options, path):
-    """Write a policy file with random parameters.  Returns its path."""
-    config, random = validate_config({"environment": environment, "policy": options}, "test"), np.random.default_rng(3)
-    with closing(Task(config)) as task:
-        size, seen = task.dimension, task.env.interface.observation_size
-    arrays = {
-        "parameters": random.normal(size=size),
-        "normalization": np.stack([random.normal(size=seen), random.uniform(0.5, 2, seen)]),
-    }
-    arrays = {name: values.astype(np.float32) for name, values in arrays.items()}
-    path.write_bytes(hdf5.pack(arrays, {**describe_config(config), "generation": 3}))
-    return path
-
-
-@pytest.mark.parametrize("options", [{"hidden": [8]}, {"kind": "lstm", "hidden": 4, "time_input": 9}])
-def test_exports_take_the_numbers_that_environment_hide_leaves_out(options, tmp_path):
+@pytest.mark.parametrize(
+    ("options", "seed"), [({"hidden": [8]}, 3), ({"kind": "lstm", "hidden": 4, "time_input": 9}, 6)]
+)
+def test_exports_take_the_numbers_that_environment_hide_leaves_out(options, seed, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
-    path = save_policy({"id": "CartPole-v1", "hide": [3, 1]}, options, tmp_path / "policy.h5")
+    values = {"environment": {"id": "CartPole-v1", "hide": [3, 1]}, "policy": options}
+    path = save_policy(values, tmp_path / "policy.h5", seed)
     random = np.random.default_rng(4)
     ours, observations = mpies.Policy.load(path), random.normal(size=(50, 4)).astype(np.float32)
     expected = ours(observations)
@@ -264,7 +253,9 @@ class Env(gymnasium.Env):
 
 def test_an_export_closes_its_environment(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
-    path = save_policy({"id": f"{tmp_path}/own.py:Env"}, {"hidden": [3]}, tmp_path / "own.h5")
+    path = save_policy(
+        {"environment": {"id": f"{tmp_path}/own.py:Env"}, "policy": {"hidden": [3]}}, tmp_path / "own.h5"
+    )
     about = f"{tmp_path}/own.py:Env, generation 3, 17 parameters"
     assert export(path, tmp_path / "own.npz").splitlines() == ["0 open", f"{tmp_path}/own.npz: {about}"]
 
@@ -279,7 +270,7 @@ def saved_again(path, folder, **sections):
 
 
 def test_what_cannot_be_exported_is_refused_in_one_line(tmp_path):
-    path = save_policy({"id": "CartPole-v1"}, {"hidden": [3]}, tmp_path / "policy.h5")
+    path = save_policy({"environment": {"id": "CartPole-v1"}, "policy": {"hidden": [3]}}, tmp_path / "policy.h5")
     assert_refused(
         invoke("export", path, "--to", tmp_path / "policy.pkl"), "policy.pkl: an export must end in .npz, .py or .onnx"
     )

@@ -6,7 +6,7 @@ import pytest
 import mpies
 from mpies.core.errors import ConfigError
 from tests.policies.examples import MODULE, WIDE, act, build_policy, draw_members, draw_observations, torch_or_skip
-from tests.support import HOME
+from tests.support import HOME, assert_refused
 
 RUN = """
 environment: {id: Pendulum-v1, max_steps: 30}
@@ -107,6 +107,8 @@ def test_the_page_on_policies_shows_a_module_that_works(run_mpies, write_config,
     line = next(line for line in page.splitlines() if "my_policy.py:make_policy" in line)
     run_mpies(0, "train", write_config(RUN.replace("POLICY", line.strip())), "--out", "run", code=0)
     assert run_mpies(0, "evaluate", "run", "--episodes", "2").code == 0
+    refused = run_mpies(0, "export", "run", "--to", "policy.npz")
+    assert_refused(refused, "kind torch cannot be exported, since its network is code")
 
 
 @pytest.mark.parametrize("ranks", [None, 2])

@@ -16,7 +16,7 @@ import pytest
 import mpies
 from mpies import AskTell, ConfigError, TrainingFailed, UserError
 from mpies.comm import LAUNCHED, mpiexec
-from tests.support import HOME, mpiexec_or_skip, on_one_and_three_ranks
+from tests.support import HOME, on_one_and_three_ranks
 
 CENTER = np.array([0.5, -1.25, 2.0, 3.75])
 
@@ -279,29 +279,6 @@ def test_a_script_needs_no_guard(tmp_path):
     environment = mpiexec.environment() | {"PYTHONPATH": str(HOME)}
     done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "generations True\n", "")
-
-
-WRONG_SOLVER = """
-from mpies.solvers import find_solver
-
-class Mine(find_solver("snes")):
-    def __init__(self, *arguments):
-        raise ValueError("mine")
-"""
-
-
-def test_a_mistake_in_a_solver_is_an_exception_on_all_ranks_of_mpirun(tmp_path):
-    program = mpiexec_or_skip()
-    (tmp_path / "mine.py").write_text(WRONG_SOLVER)
-    script = (
-        "import time, mpies\n"
-        "try:\n    mpies.minimize(sum, [1.0, 2.0], 'mine.py:Mine')\n"
-        "except mpies.SolverProblem as error:\n    time.sleep(0.5)\n    print(error)\n"
-    )
-    environment = mpiexec.environment() | {"PYTHONPATH": str(HOME)}
-    command = [program, "-n", "3", sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout.count("__init__ raised ValueError: mine")) == (0, 3), done.stderr[-3000:]
 
 
 def test_a_job_takes_odd_paths_and_leaves_no_file_open(tmp_path, monkeypatch):
