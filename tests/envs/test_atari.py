@@ -100,6 +100,11 @@ WRONG = [
     *(({"blocks": blocks}, BLOCKS) for blocks in (0, 161, 2.5, "8", True)),
     *(({"repeat_action_probability": one}, PROBABILITY) for one in (-0.1, 1, True, "0.25", float("nan"))),
     ({"repeat_action_probability": 1, "blocks": 8}, PROBABILITY),
+    *(
+        ({"actions": actions}, "kwargs.actions must be a list of the game's actions, 0 to 5, such")
+        for actions in ([], [6], [-1], 2, ["up"], [0.0, 1.0], [True])
+    ),
+    ({"frameskip": 2}, "kwargs.frameskip is not for kwargs: use environment.frame_skip"),
     ({"rows": [34, 194]}, "kwargs.rows is for kwargs.blocks alone; leave it out"),
     ({"blocks": 8, "obs_type": "rgb"}, "cannot be built: TypeError: "),
 ]

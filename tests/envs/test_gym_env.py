@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from mpies.envs import EnvironmentProblem, make_env
+from mpies.envs import make_env
 from mpies.envs.base import Continuous, Discrete
 from mpies.envs.gym_env import GymAdapter, load_registry, offers, render_arguments
 from tests.envs.episodes import play
@@ -75,21 +75,6 @@ def test_kwargs_set_the_weights_of_a_walkers_rewards():
     assert sum(usual.rewards) < sum(free.rewards) - 1
     again = play(make_env("AntBulletEnv-v0", electricity_cost=-2, stall_torque_cost=-0.1), [3], 30)[0]
     assert again.bits == usual.bits
-
-
-@pytest.mark.parametrize("weight", [True, "much", float("nan"), None])
-def test_a_weight_that_is_no_finite_number_is_refused(weight):
-    with pytest.raises(EnvironmentProblem, match=r"AntBulletEnv-v0: kwargs.electricity_cost must be a finite number"):
-        make_env("AntBulletEnv-v0", electricity_cost=weight)
-
-
-def test_unknown_kwargs_and_ids_are_refused():
-    with pytest.raises(EnvironmentProblem, match=r"CartPoleBulletEnv-v1 does not accept .*electricity_cost"):
-        make_env("CartPoleBulletEnv-v1", electricity_cost=0.0)
-    with pytest.raises(EnvironmentProblem, match="CartPoleBulletEnv-v1 does not accept these kwargs"):
-        make_env("CartPoleBulletEnv-v1", colour="red")
-    with pytest.raises(EnvironmentProblem, match="did you mean AntBulletEnv-v0"):
-        make_env("gym:AntBuletEnv-v0")
 
 
 class Old:

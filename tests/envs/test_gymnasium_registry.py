@@ -29,11 +29,6 @@ def test_a_missing_package_names_the_extra_that_installs_it(monkeypatch):
         make("LunarLander-v3")
 
 
-def test_frames_that_the_emulator_would_skip_are_refused():
-    with pytest.raises(EnvironmentProblem, match=r"kwargs\.frameskip is not for kwargs: use environment\.frame_skip"):
-        make("ALE/Pong-v5", frameskip=2)
-
-
 def test_an_unknown_id_is_refused_with_the_key_and_what_it_may_be():
     with pytest.raises(EnvironmentProblem) as error:
         make("SlimeVolley-v0")
@@ -67,16 +62,3 @@ def test_an_atari_game_may_be_played_with_some_of_its_actions():
     assert make("ALE/Pong-v5", actions=[2, 3]).action_space.n == 2
     few.close()
     all_of_them.close()
-
-
-@pytest.mark.parametrize("actions", [[], [6], [-1], 2, ["up"], [0.0, 1.0], [True]])
-def test_other_actions_than_the_games_are_refused(actions):
-    pytest.importorskip("ale_py")
-    with pytest.raises(EnvironmentProblem, match=r"kwargs\.actions must be a list of the game's actions, 0 to 5, such"):
-        make("ALE/Pong-v5", actions=actions)
-
-
-def test_an_atari_game_of_envpool_with_kwargs_is_refused_with_the_name_that_takes_them():
-    pytest.importorskip("envpool")
-    with pytest.raises(EnvironmentProblem, match=r"'Pong-v5' is not known .*; its name in gymnasium is ALE/Pong-v5"):
-        make_env("Pong-v5", blocks=16)

@@ -33,31 +33,47 @@ def test_an_id_finds_its_backend(environment_id, options, backend):
     env.close()
 
 
-@pytest.mark.parametrize("backend", ["auto", "envpool", "gymnasium"])
-def test_an_unknown_id_suggests_the_nearest_in_one_line(backend):
-    if backend == "envpool":
-        pytest.importorskip("envpool")
-    with pytest.raises(EnvironmentProblem, match=r"did you mean .*LunarLander-v3") as caught:
-        make_env("LunarLandr-v3", backend)
-    assert "\n" not in str(caught.value)
+NOTHING = ("", "nonsense", "no/such-v0", "nomodule_at_all:Thing-v0", "a:b:c", "CartPole-v99")
+NO_DICT = "the observation of CartPole-v1 is a Box, not a Dict"
+NO_WEIGHT = "AntBulletEnv-v0: kwargs.electricity_cost must be a finite number"
+BULLET = "CartPoleBulletEnv-v1"
+GAMES = {"TicTacToe-v1": 2, "KuhnPoker-v1": 2, "SparrowMahjong-v1": 3}
+# The package that is needed, id, arguments of make_env, and what is said.
+REFUSED = [
+    ("gymnasium", "LunarLandr-v3", {}, "did you mean .*LunarLander-v3"),
+    ("gymnasium", "LunarLandr-v3", {"backend": "gymnasium"}, "did you mean .*LunarLander-v3"),
+    ("envpool", "LunarLandr-v3", {"backend": "envpool"}, "did you mean .*LunarLander-v3"),
+    *(("gymnasium", name, {}, f"^(environment.id {name!r} |{name} |{name}:)") for name in NOTHING),
+    ("gymnasium", "CartPole-v1", {"backend": "gymnasium", "colour": "red"}, "CartPole-v1.*colour"),
+    ("envpool", "CartPole-v1", {"backend": "envpool", "colour": "red"}, "CartPole-v1.*colour"),
+    ("gymnasium", "CartPole-v1", {"backend": "gymnasium", "observations": ["state"]}, NO_DICT),
+    ("envpool", "CartPole-v1", {"backend": "envpool", "observations": ["state"]}, NO_DICT),
+    ("gymnasium", "tests.envs.rover:Rover", {"observations": ["lamp"]}, "Rover has no part 'lamp', only 'charge', 'g"),
+    ("envpool", "Pong-v5", {"blocks": 16}, "'Pong-v5' is not known .*; its name in gymnasium is ALE/Pong-v5"),
+    *(("envpool", name, {}, f"^{name} is a game of {players} players") for name, players in GAMES.items()),
+    *(("envpool", name, {}, f"^{name} of EnvPool crashes when it is built") for name in ("Cig-v1", "MultiDuel-v1")),
+    *(
+        ("envpool", "CartPole-v1", {"max_steps": 2**n}, f"_steps={2**n}: a number is too large.*max_s")
+        for n in (31, 99)
+    ),
+    ("mujoco", "Hopper-v5", {"backend": "mujoco", "gravity": 3}, "'gravity'"),
+    ("mujoco", "Hopper-v5", {"backend": "mujoco", "xml_file": "/absent.xml"}, r"absent\.xml"),
+    ("mujoco", "CartPole-v1", {"backend": "mujoco"}, "CartPole-v1 is not one of mujoco's: HalfCheetah-v5, Swimmer"),
+    *(
+        ("pybullet", "AntBulletEnv-v0", {"electricity_cost": one}, NO_WEIGHT)
+        for one in (True, "much", float("nan"), None)
+    ),
+    ("pybullet", BULLET, {"electricity_cost": 0.0}, f"{BULLET} does not accept .*electricity_cost"),
+    ("pybullet", BULLET, {"colour": "red"}, f"{BULLET} does not accept these kwargs"),
+    ("pybullet", "gym:AntBuletEnv-v0", {}, "did you mean AntBulletEnv-v0"),
+]
 
 
-@pytest.mark.parametrize(
-    "environment_id", ["", "nonsense", "no/such-v0", "nomodule_at_all:Thing-v0", "a:b:c", "CartPole-v99"]
-)
-def test_an_id_that_names_nothing_is_refused_in_one_line(environment_id):
-    with pytest.raises(EnvironmentProblem) as caught:
-        make_env(environment_id)
-    assert "\n" not in str(caught.value)
-    names = f"environment.id {environment_id!r} ", f"{environment_id} ", f"{environment_id}:"
-    assert str(caught.value).startswith(names)
-
-
-@pytest.mark.parametrize("backend", ["envpool", "gymnasium"])
-def test_unknown_kwargs_are_refused_in_one_line(backend):
-    pytest.importorskip(backend)
-    with pytest.raises(EnvironmentProblem, match=r"CartPole-v1.*colour") as caught:
-        make_env("CartPole-v1", backend, colour="red")
+@pytest.mark.parametrize(("needed", "environment_id", "arguments", "message"), REFUSED)
+def test_what_cannot_be_made_is_refused_in_one_line(needed, environment_id, arguments, message):
+    pytest.importorskip(needed)
+    with pytest.raises(EnvironmentProblem, match=message) as caught:
+        make_env(environment_id, **arguments)
     assert "\n" not in str(caught.value)
 
 

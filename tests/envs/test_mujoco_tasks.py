@@ -71,18 +71,6 @@ def test_the_info_is_that_of_gymnasium(name):
         np.testing.assert_allclose(batch.behaviours[0], np.ravel(expected), rtol=0, atol=1e-9, err_msg=key)
 
 
-def test_what_gymnasium_does_not_take_is_refused():
-    with pytest.raises(EnvironmentProblem, match="'gravity'"):
-        make("Hopper-v5", gravity=3)
-    with pytest.raises(EnvironmentProblem, match=r"absent\.xml"):
-        make("Hopper-v5", xml_file="/absent.xml")
-
-
-def test_an_id_that_it_does_not_have_is_refused():
-    with pytest.raises(EnvironmentProblem, match="CartPole-v1 is not one of mujoco's: HalfCheetah-v5, Swimmer-v5, "):
-        make_env("CartPole-v1", "mujoco")
-
-
 def test_without_mujoco_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco", None)
     with pytest.raises(EnvironmentProblem, match=r'Hopper-v5 needs a package .*; pip install "mpies\[mujoco\]"'):

@@ -45,32 +45,31 @@ def test_a_bound_that_is_too_large_for_float32_is_none():
     assert action == Continuous(np.array([-np.inf], np.float32), np.array([np.inf], np.float32))
 
 
+NO_SPACE = "_space must be a space of gymnasium.spaces, such as Box(-1, 1, (3,)), but is "
+
+
 @pytest.mark.parametrize(
-    ("observation", "action", "kind"),
+    ("observation", "action", "line"),
     [
-        (spaces.Text(5), TWO, "observations of kind Text; needed: Box, Discrete,"),
-        (spaces.Dict({"a": BOX, "b": spaces.Tuple([TWO, spaces.Sequence(BOX)])}), TWO, "observations of kind Sequence"),
-        (spaces.Tuple([BOX, spaces.Text(5)]), TWO, r"observations of kind Text \(observation\[1\]\)"),
-        (BOX, spaces.Dict({"a": spaces.Graph(BOX, None)}), r"actions of kind Graph \(action\['a'\]\)"),
-        (BOX, spaces.OneOf([TWO, BOX]), "actions of kind OneOf"),
-        (BOX, spaces.Tuple([]), "actions without numbers"),
-        (spaces.Dict({}), TWO, "observations without numbers"),
+        (spaces.Text(5), TWO, " has observations of kind Text; needed: Box, Discrete,"),
+        (
+            spaces.Dict({"a": BOX, "b": spaces.Tuple([TWO, spaces.Sequence(BOX)])}),
+            TWO,
+            " has observations of kind Sequ",
+        ),
+        (spaces.Tuple([BOX, spaces.Text(5)]), TWO, " has observations of kind Text (observation[1])"),
+        (BOX, spaces.Dict({"a": spaces.Graph(BOX, None)}), " has actions of kind Graph (action['a'])"),
+        (BOX, spaces.OneOf([TWO, BOX]), " has actions of kind OneOf"),
+        (BOX, spaces.Tuple([]), " has actions without numbers"),
+        (spaces.Dict({}), TWO, " has observations without numbers"),
+        (None, TWO, f": observation{NO_SPACE}None"),
+        (BOX, 4, f": action{NO_SPACE}4"),
     ],
 )
-def test_spaces_that_no_policy_serves_are_refused_in_one_line(observation, action, kind):
-    with pytest.raises(EnvironmentProblem, match=f"Some-v0 has {kind}") as caught:
-        interface_of("Some-v0", observation, action)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("observation", "action", "name", "found"), [(None, TWO, "observation", "None"), (BOX, 4, "action", "4")]
-)
-def test_what_is_no_space_is_refused_in_one_line(observation, action, name, found):
+def test_spaces_that_no_policy_serves_are_refused_in_one_line(observation, action, line):
     with pytest.raises(EnvironmentProblem) as caught:
         interface_of("Some-v0", observation, action)
-    wanted = f"Some-v0: {name}_space must be a space of gymnasium.spaces, such as Box(-1, 1, (3,)), but is {found}"
-    assert str(caught.value) == wanted
+    assert str(caught.value).startswith(f"Some-v0{line}") and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

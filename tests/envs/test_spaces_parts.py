@@ -192,14 +192,6 @@ def test_parts_of_envpools_observations_are_picked_by_name():
     assert shown.calls  # a single part needs no joining, so the compiled loop takes it
 
 
-def test_a_part_that_is_not_there_is_refused():
-    with pytest.raises(EnvironmentProblem, match=r"Rover has no part 'lamp', only 'charge', 'gears', 'lamps', 'sight'"):
-        make_env(ROVER, observations=["lamp"])
-    for backend in ("envpool", "gymnasium"):
-        with pytest.raises(EnvironmentProblem, match="the observation of CartPole-v1 is a Box, not a Dict"):
-            make_env("CartPole-v1", backend, observations=["state"])
-
-
 def test_numbers_of_the_vector_are_hidden_and_behaviour_is_measured():
     env = change_task(make_env(ROVER), ROVER, hide=[0, 3], action_repeat=2)
     assert env.interface.observation_size == interface_of("x", OBSERVATION, FLOATS).observation_size - 2

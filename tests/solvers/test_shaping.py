@@ -3,11 +3,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpies.solvers.shaping import SHAPINGS, best_first, bounded, centred_ranks, shape, z_scores
 
+settings.register_profile("busy machine", deadline=None)
+settings.load_profile("busy machine")
 NAN, INF = np.nan, np.inf
 fitnesses = st.lists(st.floats(width=32, allow_nan=True), min_size=2, max_size=40).map(np.array)
 
