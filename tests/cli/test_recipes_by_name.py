@@ -1,15 +1,9 @@
 """Commands take a recipe's name or an environment's id for a path, and answer a mistyped one with the nearest."""
 
-import shutil
-import subprocess
-import sys
-import sysconfig
-import tarfile
-
 import pytest
 
 from mpies.config.loading import load_config
-from mpies.config.recipes import RECIPES, find_config, find_recipes, find_recorded_policies
+from mpies.config.recipes import find_config, find_recipes
 from mpies.core.errors import ConfigError
 from mpies.runs.formats.metrics import read_metrics
 from tests.support import HOME, invoke
@@ -75,36 +69,6 @@ def test_commands_read_a_recipe_and_a_variant_by_name(name, path, words, here):
         assert launched.code == 0 and f"runs/{name}" in launched.stdout, launched.stderr
     assert (here / "runs" / f"{name}.k8s" / f"{name}.yaml").read_text() == (HOME / "configs" / path).read_text()
     assert invoke("probe", name, "--steps", 5, "--episodes", 0).code == 0
-
-
-def test_an_sdist_and_what_is_installed_from_it_hold_the_recipes_and_their_policies(tmp_path):
-    source = tmp_path / "source"
-    parts = ("mpies", "solvers", "envs", "configs", "results", "setup.py", "setup.cfg", "pyproject.toml")
-    parts += ("README.md", "LICENSE")
-    for part in parts:
-        if (HOME / part).is_dir():
-            shutil.copytree(HOME / part, source / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(HOME / part, source / part)
-    setup = [sys.executable, "setup.py", "-q"]
-    subprocess.run([*setup, "sdist", "-d", tmp_path], cwd=source, check=True, capture_output=True)
-    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
-        archive.extractall(tmp_path / "unpacked")
-    unpacked = next((tmp_path / "unpacked").iterdir())
-    assert not (unpacked / "mpies" / "configs").is_symlink()
-    subprocess.run([*setup, "build_py", "-d", tmp_path / "site"], cwd=unpacked, check=True, capture_output=True)
-    files = "*find_recipes().values(), *find_recorded_policies().values()"
-    program = f"from mpies.config.recipes import find_recipes, find_recorded_policies; print({files}, sep='\\n')"
-    path = f"{tmp_path / 'site'}:{sysconfig.get_path('purelib')}"
-    found = subprocess.run(
-        [sys.executable, "-S", "-c", program], cwd=tmp_path, env={"PYTHONPATH": path}, capture_output=True, text=True
-    )
-    assert found.returncode == 0, found.stderr
-    installed, here = tmp_path / "site/mpies", RECIPES.parent
-    expected = [*find_recipes().values(), *find_recorded_policies().values()]
-    assert found.stdout.split() == [str(installed / path.relative_to(here)) for path in expected]
-    assert str(installed / "configs/variants/hopper-openai.yaml") in found.stdout.split()
-    assert str(installed / "results/swimmer/policy.h5") in found.stdout.split()
 
 
 @pytest.mark.parametrize("name", ["LunarLander-v3", "ALE/Pong-v5", "gym:MinitaurBulletEnv-v0", "own.py:Corridor"])

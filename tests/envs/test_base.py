@@ -22,8 +22,6 @@ CASES = [
     case("gymnasium", "gymnasium:CartPole-v1"),
     case("envpool", "envpool:Pendulum-v1"),
     case("gymnasium", "gymnasium:Pendulum-v1"),
-    case("envpool", "envpool:LunarLander-v3"),
-    case("Box2D", "gymnasium:LunarLander-v3"),
     case("envpool", "envpool:BipedalWalker-v3"),
     case("Box2D", "gymnasium:BipedalWalker-v3"),  # in an object that is used again, earlier episodes change it
     case("envpool", "envpool:CartpoleSwingup-v1"),

@@ -34,7 +34,7 @@ print('done')
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
-@pytest.mark.parametrize("closed", [(1,), (2,), (1, 2)])
+@pytest.mark.parametrize("closed", [(1,), (1, 2)])
 def test_outputs_that_are_closed_stay_so(closed):
     code = "import os; from mpies.envs.gym_env import load_registry\n" + "".join(f"os.close({fd})\n" for fd in closed)
     code += "assert load_registry()\nfor fd in (1, 2):\n    try: os.fstat(fd)\n    except OSError: pass\n"

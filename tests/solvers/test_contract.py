@@ -15,56 +15,36 @@ from tests.solvers.single_generation import FunctionLoop
 
 DIMENSION = 24
 TABLE = build_table(1 << 16)
-OPTIONS = {
-    "openai_es": {
-        **{"population": 20, "sigma": 0.1, "sigma_decay": 0.999, "learning_rate_decay": 0.999},
-        **{"weight_decay": 0.0, "optimizer": {"learning_rate": 0.05}},
-    },
-    "pepg": {"population": 20, "learning_rate": 0.05, "weight_decay": 0.01},
-    "pepg elites": {
-        "population": 20,
-        "elite_ratio": 0.2,
-        "average_baseline": False,
-        "rank_fitness": False,
-        "forget_best": False,
-    },
-    "pgpe": {"population": 20, "interactions": 50},
-    "ars": {"population": 20, "top": 7, "sigma": 0.1, "alive_bonus": 0.5},
-    "snes": {"population": 20},
-    "sep_cma": {},
-    "cr_fm_nes": {},
-    "cma_es": {"weight_decay": 0.01},
-    "cma_es diagonal": {"covariance": "diagonal", "restarts": "ipop"},
-    "cma_es vd": {"covariance": "vd"},
-    "cma_es vkd": {"covariance": "vkd"},
-    "deep_ga": {"population": 30, "parents": 5, "sigma": 0.1, "snapshot": 4},
-    "novelty_es": {"population": 20, "variant": "nsr", "means": 2, "sigma": 0.1, "optimizer": {"learning_rate": 0.1}},
-    "novelty_es nsra": {"population": 20, "means": 2, "patience": 3, "sigma": 0.1, "optimizer": {"learning_rate": 0.1}},
-    "nevergrad:TBPSA": {"population": 20},
-    "nevergrad:DE": {"population": 10},
+# Options, and what 80 generations may leave of the squared distance to the optimum: about twice the worst of six seeds.
+OPTIONS, LEFT = {}, {}
+OPENAI_ES = {
+    "sigma_decay": 0.999,
+    "learning_rate_decay": 0.999,
+    "weight_decay": 0.0,
+    "optimizer": {"learning_rate": 0.05},
 }
-
-
-# What 80 generations may leave of the squared distance to the optimum: about twice the worst of six seeds.
-LEFT = {
-    "openai_es": 0.004,
-    "pepg": 0.25,
-    "pepg elites": 0.004,
-    "pgpe": 0.006,
-    "ars": 0.13,
-    "snes": 0.0006,
-    "sep_cma": 0.0015,
-    "cr_fm_nes": 0.0001,
-    "cma_es": 0.0025,
-    "cma_es diagonal": 0.001,
-    "cma_es vd": 0.006,
-    "cma_es vkd": 0.0005,
-    "deep_ga": 0.03,
-    "novelty_es": 0.35,
-    "novelty_es nsra": 0.2,
-    "nevergrad:TBPSA": 0.6,
-    "nevergrad:DE": 0.4,
-}
+ELITES = {"elite_ratio": 0.2, "average_baseline": False, "rank_fitness": False, "forget_best": False}
+NOVELTY = {"means": 2, "sigma": 0.1, "optimizer": {"learning_rate": 0.1}}
+for _name, _left, _options in [
+    ("openai_es", 0.004, {"population": 20, "sigma": 0.1, **OPENAI_ES}),
+    ("pepg", 0.25, {"population": 20, "learning_rate": 0.05, "weight_decay": 0.01}),
+    ("pepg elites", 0.004, {"population": 20, **ELITES}),
+    ("pgpe", 0.006, {"population": 20, "interactions": 50}),
+    ("ars", 0.13, {"population": 20, "top": 7, "sigma": 0.1, "alive_bonus": 0.5}),
+    ("snes", 0.0006, {"population": 20}),
+    ("sep_cma", 0.0015, {}),
+    ("cr_fm_nes", 0.0001, {}),
+    ("cma_es", 0.0025, {"weight_decay": 0.01}),
+    ("cma_es diagonal", 0.001, {"covariance": "diagonal", "restarts": "ipop"}),
+    ("cma_es vd", 0.006, {"covariance": "vd"}),
+    ("cma_es vkd", 0.0005, {"covariance": "vkd"}),
+    ("deep_ga", 0.03, {"population": 30, "parents": 5, "sigma": 0.1, "snapshot": 4}),
+    ("novelty_es", 0.35, {"population": 20, "variant": "nsr", **NOVELTY}),
+    ("novelty_es nsra", 0.2, {"population": 20, "patience": 3, **NOVELTY}),
+    ("nevergrad:TBPSA", 0.6, {"population": 20}),
+    ("nevergrad:DE", 0.4, {"population": 10}),
+]:
+    OPTIONS[_name], LEFT[_name] = _options, _left
 
 
 def test_every_solver_of_the_registry_is_tested() -> None:

@@ -147,15 +147,11 @@ def test_integers_have_equal_shares_between_their_bounds():
 
 def test_cma_es_does_not_stall_on_integers():
     """Two steep real coordinates make the step so small that rounded ones would never change again."""
-    goal, weight, best = np.array([3, -2, 7, 0, 1, 0, 1.25, 0.5]), np.array([1] * 6 + [1e4] * 2), []
-    for integers in (range(6), None):
-        es = AskTell("cma_es", np.zeros(8), sigma=0.3, seed=2, integers=integers)
-        for _ in range(200):
-            members = es.ask()
-            members[:, :6] = np.rint(members[:, :6])
-            es.tell([float(np.sum((x - goal) ** 2 * weight)) for x in members])
-        best.append(es.best_value)
-    assert best[0] < 1e-6 and best[1] > 1  # where pycma is not told of them
+    goal, weight = np.array([3, -2, 7, 0, 1, 0, 1.25, 0.5]), np.array([1] * 6 + [1e4] * 2)
+    es = AskTell("cma_es", np.zeros(8), sigma=0.3, seed=2, integers=range(6))
+    for _ in range(200):
+        es.tell([float(np.sum((x - goal) ** 2 * weight)) for x in es.ask()])
+    assert es.best_value < 1e-6  # above 1 where pycma is not told of them
 
 
 def test_integers_beyond_the_parameters_are_refused():
@@ -164,7 +160,7 @@ def test_integers_beyond_the_parameters_are_refused():
     assert words in options.refusal(5) and not options.refusal(6)
 
 
-def test_behaviours_can_be_told():
+def test_behaviours_can_be_told_and_keep_their_size(tmp_path):
     options = {"seed": 1, "noise_size": NOISE, "population": 20, "means": 2}
     one, other = (AskTell("novelty_es", np.ones(DIMENSION), **options) for _ in range(2))
     for _ in range(4):
@@ -174,24 +170,10 @@ def test_behaviours_can_be_told():
     assert one.solver.past.shape == (4, 8) and other.solver.past.shape == (4, 1)
     with pytest.raises(UserError, match=r"behaviours must be numbers of shape \(\d+, b\), but is a list of"):
         es.tell(np.zeros(len(es.ask())), behaviours=[["far"]] * len(es.ask()))
-    with pytest.raises(UserError, match=r"behaviours must have shape \(\d+, 8\), but have \(3,\)"):
-        one.tell(np.zeros(len(one.ask())), np.zeros(3))
-
-
-def test_behaviours_keep_their_size_in_a_loaded_search(tmp_path):
-    es = AskTell("novelty_es", np.ones(DIMENSION), noise_size=NOISE, population=20)
-    es.tell(np.zeros(len(es.ask())), np.zeros((len(es.ask()), 3)))
-    es.save(tmp_path / "es.h5")
-    loaded = AskTell.load(tmp_path / "es.h5")
-    with pytest.raises(UserError, match=r"behaviours must have shape \(\d+, 3\), but have \(\d+, 2\)"):
-        loaded.tell(np.zeros(len(loaded.ask())), np.zeros((len(loaded.ask()), 2)))
-
-
-@pytest.mark.parametrize("seed, same_as", [(np.int64(2**60 + 1), 2**60 + 1), (np.uint8(200), 200)])
-def test_a_seed_of_another_type_is_the_same_number(seed, same_as):
-    one, other = (AskTell("openai_es", np.ones(DIMENSION), noise_size=NOISE, seed=it) for it in (seed, same_as))
-    assert one.seed == same_as
-    np.testing.assert_array_equal(one.ask(), other.ask())
+    one.save(tmp_path / "es.h5")
+    for es in (one, AskTell.load(tmp_path / "es.h5")):
+        with pytest.raises(UserError, match=r"behaviours must have shape \(\d+, 8\), but have \(3,\)"):
+            es.tell(np.zeros(len(es.ask())), np.zeros(3))
 
 
 def test_the_solver_of_the_documentation_runs(here):
@@ -236,6 +218,8 @@ def test_one_parameter_is_enough(case):
         (("snes", [1, 2], {"noise_size": "big"}), "noise_size must be a whole number from 2 on.*but is 'big'"),
         (("snes", [1, 2], {"noise_size": 99.9}), "noise_size must be a whole number from 2 on.*but is 99.9"),
         (("cma_es", [1, 2], {"memory_limit": 1e-12}), "memory_limit"),
+        ((0.5, [1, 2], {}), "solver must be a text such as 'cma_es', but is 0.5; the step size is sigma="),
+        ((np.ones(2), [1, 2], {}), "solver must be a text .*, but is an array of shape .2,. of float64; the step"),
         (("snes", [[1, 2]], {}), r"x0 must be a vector.*shape \(1, 2\)"),
         (("snes", 3.0, {}), r"x0 must be a vector.*shape \(\)"),
         (("snes", [], {}), r"x0 must be a vector.*shape \(0,\)"),
@@ -264,18 +248,7 @@ def test_what_is_wrong_is_said_in_one_line(arguments, line):
     with pytest.raises(UserError, match=line) as error:
         AskTell(kind, x0, **options)
     assert "\n" not in str(error.value)
-    assert isinstance(error.value, ConfigError) or kind == "snes"
-
-
-@pytest.mark.parametrize(
-    ("kind", "shown"), [(0.5, "0.5"), (None, "None"), (np.ones(2), "an array of shape (2,) of float64")]
-)
-def test_a_solver_that_is_no_text_is_refused(kind, shown):
-    line = f"solver must be a text such as 'cma_es', but is {shown}; the step size is sigma="
-    for call in (lambda: AskTell(kind, np.ones(2)), lambda: mpies.minimize(lambda x: 0.0, np.ones(2), kind)):
-        with pytest.raises(UserError) as error:
-            call()
-        assert str(error.value) == line
+    assert isinstance(error.value, ConfigError) or not isinstance(kind, str) or kind == "snes"
 
 
 def test_wrong_values_and_wrong_order_are_refused():
@@ -311,9 +284,10 @@ def test_files_of_another_kind_are_refused(tmp_path):
         es.save(tmp_path / "none" / "es.h5")
 
 
-def test_numbers_of_numpy_are_saved(tmp_path):
-    es = AskTell("snes", [1.0, 2.0], seed=np.int64(3), maximize=np.bool_(True), noise_size=np.int32(100))
+def test_numbers_of_numpy_are_those_of_python_and_saved(tmp_path):
+    es = AskTell("snes", [1.0, 2.0], seed=np.int64(2**60 + 1), maximize=np.bool_(True), noise_size=np.int32(100))
+    np.testing.assert_array_equal(es.ask(), AskTell("snes", [1.0, 2.0], seed=2**60 + 1, noise_size=100).ask())
     es.tell(es.ask().sum(axis=1))
     es.save(tmp_path / "state.h5")
     loaded = AskTell.load(tmp_path / "state.h5")
-    assert (loaded.seed, loaded.maximize) == (3, True) and same(es.solver, loaded.solver)
+    assert (loaded.seed, loaded.maximize) == (2**60 + 1, True) and same(es.solver, loaded.solver)

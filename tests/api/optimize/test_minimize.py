@@ -312,6 +312,7 @@ def test_a_job_takes_odd_paths_and_leaves_no_file_open(tmp_path, monkeypatch):
         ({"callbacks": [3]}, r"callbacks must be functions c\(es, row\), but one of them is 3"),
         ({"ranks": 0}, "ranks must be a whole number from 1 on"),
         ({"solver": "cmaes"}, "did you mean cma_es"),
+        ({"solver": 0.5}, "solver must be a text such as 'cma_es', but is 0.5; the step size is sigma="),
         ({"populaton": 5}, "solver.populaton is not a key; did you mean solver.population"),
         ({"seed": None}, "^seed must be a whole number from 0 on, but is None$"),
     ],
