@@ -1,6 +1,7 @@
 """What tests of several packages share: configs, faulty environments, waiting, and how a refused command ends."""
 
 import contextlib
+import csv
 import fcntl
 import importlib.util
 import json
@@ -200,6 +201,12 @@ def describe_config(config):
     from mpies.config.trust import sign
 
     return {"config": as_yaml(resolved(config)), "signature": sign(resolved(config))}
+
+
+def read_csv(path):
+    """The rows of a CSV file, as dicts of texts."""
+    with open(path) as file:
+        return list(csv.DictReader(file))
 
 
 def read_files(folder):

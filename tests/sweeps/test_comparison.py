@@ -1,6 +1,5 @@
 """`mpies compare SWEEP`: the settings ranked, as a table, CSV and JSON, and pictures of the best."""
 
-import csv
 import json
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from mpies.config.loading import as_yaml, resolved
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.trials import SweepOptions, load_sweep
-from tests.support import CARTPOLE, assert_refused, invoke
+from tests.support import CARTPOLE, assert_refused, invoke, read_csv
 
 VARY = {"solver.sigma": [0.05, 0.3, 0.1]}
 HEADER = (
@@ -44,8 +43,7 @@ def make_sweep(vary, value_of):
 
 def test_settings_are_ranked_by_their_mean_over_seeds(sweep, tmp_path):
     outcome = invoke("compare", "out", "--out", "here", code=0)
-    with open("here/ranking.csv") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv("here/ranking.csv")
     assert [(row["rank"], row["solver.sigma"], row["mean"], row["finished"]) for row in rows] == [
         *(("1", "0.3", "42.0", "2"), ("2", "0.1", "40.0", "1"), ("3", "0.05", "15.0", "2"))
     ]
@@ -57,8 +55,7 @@ def test_settings_are_ranked_by_their_mean_over_seeds(sweep, tmp_path):
     assert found[1]["trials"][1]["state"] == "stopped"
     table = [line.split()[:2] for line in outcome.stdout.splitlines() if line.strip()[:1].isdigit()]
     assert table == [["1", "0.3"], ["2", "0.1"], ["3", "0.05"]]
-    with open("here/comparison.csv") as file:
-        assert [row["config"] for row in csv.DictReader(file)] == ["sigma 0.3", "sigma 0.1", "sigma 0.05"]
+    assert [row["config"] for row in read_csv("here/comparison.csv")] == ["sigma 0.3", "sigma 0.1", "sigma 0.05"]
     assert (tmp_path / "here" / "comparison_vs_steps.png").stat().st_size > 1000
 
 
@@ -67,9 +64,8 @@ def test_settings_that_change_no_result_are_told_apart(tmp_path, monkeypatch):
     vary = {"stop.generations": [3, 6], "evaluation.episodes": [4, 9], "solver.sigma": [0.1]}
     make_sweep(vary, lambda trial: trial.settings["stop.generations"] + trial.settings["evaluation.episodes"])
     invoke("compare", "out", "--out", "here", code=0)
-    with open("here/comparison.csv") as file:
-        rows = [(row["config"], row["stop.generations"], row["evaluation.episodes"]) for row in csv.DictReader(file)]
-    assert rows == [
+    rows = read_csv("here/comparison.csv")
+    assert [(row["config"], row["stop.generations"], row["evaluation.episodes"]) for row in rows] == [
         *(("generations 6, episodes 9", "6", "9"), ("generations 3, episodes 9", "3", "9")),
         *(("generations 6, episodes 4", "6", "4"), ("generations 3, episodes 4", "3", "4")),
     ]

@@ -1,11 +1,9 @@
 """Trials that fail on one rank of a group: they are recorded with their reason, and all the others go on."""
 
-import csv
-
 import pytest
 
 from mpies.runs.formats.metrics import read_digests, read_metrics
-from tests.support import FAULTY, FAULTY_MODULE, environment_module, train
+from tests.support import FAULTY, FAULTY_MODULE, environment_module, read_csv, train
 
 # Ranks of a group of two are neighbours, so the second one of each has an odd number.
 SECOND = 'self.is_second = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)) % 2 == 1\n'
@@ -76,8 +74,8 @@ def test_code_of_the_user_that_raises_on_one_rank_ends_its_trial_alone(key, faul
     vary, options = f"{key}={','.join(['none', *faults])}", ["--seeds", "2", "--ranks-per-run", "2", "--out", "out"]
     outcome = run_mpies(4, "sweep", "config.yaml", vary, "stop.max_failures=0", *options, code=1)
     assert "2 of 8 trials finished, 6 failed" in outcome.stdout and "Traceback" not in outcome.stderr
-    with open(tmp_path / "out" / "trials.csv") as file:
-        found = {(row[key], row["seed"]): (row["state"], row["reason"]) for row in csv.DictReader(file)}
+    rows = read_csv(tmp_path / "out" / "trials.csv")
+    found = {(row[key], row["seed"]): (row["state"], row["reason"]) for row in rows}
     for seed in ("1", "2"):
         assert found["none", seed] == ("finished", "generations")
         for fault, words in faults.items():

@@ -1,6 +1,5 @@
 """Successive halving: which settings go on, whatever the ranks and interruptions."""
 
-import csv
 import json
 import math
 import os
@@ -17,7 +16,7 @@ from mpies.runs.reader import RunView
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.table import ResultReader, write_table
 from mpies.sweeps.trials import read_sweep
-from tests.support import CARTPOLE, assert_refused, invoke, ranks_of, wait_for
+from tests.support import CARTPOLE, assert_refused, invoke, ranks_of, read_csv, wait_for
 
 BASE = {"environment": {"id": "CartPole-v1"}, "stop": {"generations": 27}}
 VARY = {"solver.sigma": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]}
@@ -145,8 +144,7 @@ SWEEP = ("solver.sigma=0.05,0.1,0.3,1", "--seeds", "2", "--halving", "first=3,un
 
 
 def read_table(folder):
-    with open(folder / "trials.csv") as file:
-        return [{key: row[key] for key in row if key != "core_seconds"} for row in csv.DictReader(file)]
+    return [{key: row[key] for key in row if key != "core_seconds"} for row in read_csv(folder / "trials.csv")]
 
 
 def test_the_same_survivors_on_any_ranks_and_after_kills(run_mpies, start_mpies, write_config, tmp_path, trained):

@@ -1,6 +1,5 @@
 """mpies sweep with real ranks: the bits of lone runs, kills, failures, several jobs, what it leaves behind."""
 
-import csv
 import json
 import re
 import signal
@@ -19,6 +18,7 @@ from tests.support import (
     FAULTY_MODULE,
     assert_refused,
     invoke,
+    read_csv,
     read_files,
     wait_for,
 )
@@ -39,18 +39,13 @@ def lone(trained):
     return digests
 
 
-def read_table(folder):
-    with open(folder / "trials.csv") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.mark.parametrize("ranks", [[], ["--ranks", "3", "--ranks-per-run", "2"]])
 def test_trials_are_runs_with_the_bits_of_lone_ones(ranks, run_mpies, write_config, tmp_path, lone):
     config = write_config(SHORT)
     outcome = run_mpies(0, "sweep", config, *SWEEP, *ranks, code=0)
     before = [read_digests(tmp_path / "out" / name) for name in NAMES]
     assert before == [lone(name) for name in NAMES]
-    rows = read_table(tmp_path / "out")
+    rows = read_csv(tmp_path / "out/trials.csv")
     assert [row["name"] for row in rows] == NAMES
     assert {(row["state"], row["generations"], row["reason"]) for row in rows} == {("finished", "4", "generations")}
     assert {row["rank"] for row in rows} == {"1", "2"} and all(float(row["core_seconds"]) > 0 for row in rows)
@@ -82,7 +77,7 @@ def test_a_signal_checkpoints_the_running_trials_and_the_command_goes_on(
     assert process.wait(300) == 75, process.communicate()
     made = [len(read_digests(run)) if run.exists() else 0 for run in runs]
     assert 0 < sum(made) < 240 and not any((run / "writer.json").exists() for run in runs)
-    assert "stopped" in {row["state"] for row in read_table(tmp_path / "out")}
+    assert "stopped" in {row["state"] for row in read_csv(tmp_path / "out/trials.csv")}
     run_mpies(0, "sweep", config, *SWEEP, "--ranks", "2", code=0)
     assert [read_digests(run) for run in runs] == [lone(run.name, LONG) for run in runs]
 
@@ -102,7 +97,7 @@ def test_a_trial_that_fails_is_recorded_and_the_others_go_on(run_mpies, write_co
     config = write_config(FAULTY.format(share=0.0))
     arguments = ("sweep", config, "environment.kwargs.share=1.0,0.0,x", "--out", "out")
     outcome = run_mpies(0, *arguments, code=1)
-    rows = {row["environment.kwargs.share"]: row for row in read_table(tmp_path / "out")}
+    rows = {row["environment.kwargs.share"]: row for row in read_csv(tmp_path / "out/trials.csv")}
     assert {share: row["state"] for share, row in rows.items()} == {"1.0": "failed", "0.0": "finished", "x": "failed"}
     assert "out of balance" in rows["1.0"]["reason"] and "1 of 3 trials finished, 2 failed" in outcome.stdout
     assert "out of balance" not in run_mpies(0, *arguments).stdout  # it is not tried again
@@ -129,7 +124,7 @@ def test_a_folder_of_another_sweep_or_of_something_else_is_refused(write_config,
     write_config(SHORT)
     outcome = sweep("solver.sigma=0.1", "--seeds", "2")
     assert outcome.code == 0, outcome.stderr
-    assert [row["generations"] for row in read_table(tmp_path / "out")] == ["4", "4"]
+    assert [row["generations"] for row in read_csv(tmp_path / "out/trials.csv")] == ["4", "4"]
 
 
 def test_a_folder_whose_sweep_is_half_written_is_taken_up(write_config, tmp_path):

@@ -1,6 +1,5 @@
 """The order of settings, their means over seeds, and the rows of trials.csv."""
 
-import csv
 import math
 
 import pytest
@@ -9,6 +8,7 @@ from mpies.report.compare.ranking import Result, Trial, rank_settings
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.table import ResultReader, format_standings, write_table
 from mpies.sweeps.trials import read_sweep
+from tests.support import read_csv
 
 HEADER = "generation,seconds,steps,ranks,eval_mean,eval_std,eval_episodes"
 VALUES = {"base": {"environment": {"id": "CartPole-v1"}}, "vary": {"solver.sigma": [0.1, 0.2]}, "seeds": 2}
@@ -47,8 +47,7 @@ def test_a_row_of_each_trial(tmp_path):
     folder.record_failure(folder.trials[3], "it\nbroke", "Traceback ...")
     results = ResultReader(folder)
     write_table(results)
-    with open(folder.path / "trials.csv") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(folder.path / "trials.csv")
     assert [(row["solver.sigma"], row["seed"]) for row in rows] == [
         *(("0.1", "1"), ("0.2", "1"), ("0.1", "2"), ("0.2", "2"))
     ]
