@@ -162,6 +162,15 @@ class Cluster:
         self._daemons[node].kill()
         self._daemons[node].wait()
 
+    @contextlib.contextmanager
+    def without(self, node):
+        """Kill a node, and boot it at the end where it is not up again."""
+        self.kill(node)
+        try:
+            yield
+        finally:
+            self.boot(node)
+
     def stop(self):
         for process in self._daemons.values():
             process.send_signal(signal.SIGKILL)

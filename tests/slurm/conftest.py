@@ -60,6 +60,25 @@ def mpich(cluster):
     return folder
 
 
+TO_TARGET = """
+environment: {id: CartPole-v1}
+policy: {hidden: []}
+solver: {population: 32, sigma: 0.3, weight_decay: 0.0, optimizer: {learning_rate: 0.1}}
+noise: {size: 1000000}
+evaluation: {every: 5}
+stop: {generations: 200, target: 475}
+"""
+
+ENDLESS = """
+environment: {id: CartPole-v1, max_steps: 50}
+policy: {hidden: [16]}
+solver: {population: 24, sigma: 0.1}
+noise: {size: 1000000}
+evaluation: {every: 0, episodes: 5}
+stop: {generations: 1000000}
+"""
+
+
 @dataclass
 class Job:
     """A submitted batch job.  folder: where it was submitted and writes its log."""
@@ -111,11 +130,13 @@ class Job:
 
 @pytest.fixture
 def submit(cluster):
-    """Submit a batch script of slurm/ on 3 nodes x 2 tasks, in an empty folder.  Returns its Job.
+    """Submit a batch script of slurm/ on 3 nodes x 2 tasks, in a folder with two configs.  Returns its Job.
 
     options: of sbatch.  environment: variables to set.  `submit.adopt` makes a Job of another's number.
     """
     folder = Path(tempfile.mkdtemp(prefix="job-", dir=cluster.folder))
+    (folder / "pole.yaml").write_text(TO_TARGET)
+    (folder / "endless.yaml").write_text(ENDLESS)
     jobs = []
 
     def run(script, *arguments, options=(), environment=None):

@@ -16,42 +16,26 @@ import yaml
 from mpies.runs.formats.checkpoint import newest_checkpoint
 from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.slurm.cluster import HOME
-from tests.slurm.conftest import launcher
-
-TO_TARGET = """
-environment: {id: CartPole-v1}
-policy: {hidden: []}
-solver: {population: 32, sigma: 0.3, weight_decay: 0.0, optimizer: {learning_rate: 0.1}}
-noise: {size: 1000000}
-evaluation: {every: 5}
-stop: {generations: 200, target: 475}
-"""
-
-ENDLESS = """
-environment: {id: CartPole-v1, max_steps: 50}
-policy: {hidden: [16]}
-solver: {population: 24, sigma: 0.1}
-noise: {size: 1000000}
-evaluation: {every: 0, episodes: 5}
-stop: {generations: 1000000}
-"""
+from tests.slurm.conftest import ENDLESS, TO_TARGET, launcher
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory):
-    """Function of (config text, generations, overrides) that gives the digests of its serial run."""
+def assert_undisturbed(tmp_path_factory):
+    """Function of a run, its config and overrides: it has the digests of a serial run, which are returned."""
     known: dict = {}
 
-    def of(text, generations, *overrides):
+    def check(run, text, *overrides):
+        found = read_digests(run)
         folder = known.setdefault((text, overrides), tmp_path_factory.mktemp("undisturbed"))
-        if len(read_digests(folder / "run")) < generations:  # it goes on from a shorter one
+        if len(read_digests(folder / "run")) < len(found):  # it goes on from a shorter one
             (folder / "config.yaml").write_text(text)
-            stop = f"stop.generations={generations}"
+            stop = f"stop.generations={len(found)}"
             command = [sys.executable, "-m", "mpies", "train", "config.yaml", "--out", "run", *overrides, stop]
             subprocess.run(command, cwd=folder, check=True, capture_output=True)
-        return read_digests(folder / "run")[:generations]
+        assert found and found == read_digests(folder / "run")[: len(found)]
+        return found
 
-    return of
+    return check
 
 
 @pytest.mark.parametrize(
@@ -63,8 +47,7 @@ def undisturbed(tmp_path_factory):
         ("mpich", "mpirun", "mpirun"),
     ],
 )
-def test_a_run_is_trained_to_its_target(mpi, way, expected, submit, undisturbed, request):
-    (submit.folder / "pole.yaml").write_text(TO_TARGET)
+def test_a_run_is_trained_to_its_target(mpi, way, expected, submit, assert_undisturbed, request):
     environment = {"MPIES_LAUNCHER": way} | ({"MPIES_VENV": str(request.getfixturevalue(mpi))} if mpi else {})
     job = submit("train.sbatch", "pole.yaml", environment=environment)
     assert job.finish() == "COMPLETED", job.log()
@@ -73,8 +56,7 @@ def test_a_run_is_trained_to_its_target(mpi, way, expected, submit, undisturbed,
     assert expected in launcher(job)[0]
     assert ("MPICH" if mpi else "Open MPI") in job.log()
     assert {row["ranks"] for row in read_metrics(run)} == {"6"}
-    found = read_digests(run)
-    assert found == undisturbed(TO_TARGET, len(found))
+    assert_undisturbed(run, TO_TARGET)
     # Before its first start a job lets the doctor look.
     for finding in (
         f"Slurm job {job.number} on n1, 3 hosts, 2 ranks",
@@ -90,7 +72,6 @@ def start_endless(submit):
     """Submit ENDLESS and wait until it has made some generations.  Returns its Job and its run directory."""
 
     def start(**more):
-        (submit.folder / "endless.yaml").write_text(ENDLESS)
         job, run = submit("train.sbatch", "endless.yaml", **more), submit.folder / "runs" / "endless"
         job.wait_for(lambda: len(read_digests(run)) >= 3)
         return job, run
@@ -98,7 +79,7 @@ def start_endless(submit):
     return start
 
 
-def check_resumed(job, run, undisturbed, mend=lambda: None):
+def check_resumed(job, run, assert_undisturbed, mend=lambda: None):
     """The job comes back by itself, goes on where it was, and completes to the bits of an undisturbed run.
 
     mend: what must be done before it can start again.
@@ -114,7 +95,7 @@ def check_resumed(job, run, undisturbed, mend=lambda: None):
     assert f"continuing from generation {made}" in job.log()
     assert len(launcher(job)) == 2, "the log of the first start is lost"
     assert yaml.safe_load((run / "finished.yaml").read_text())["generation"] == end
-    assert read_digests(run) == undisturbed(ENDLESS, end)
+    assert len(assert_undisturbed(run, ENDLESS)) == end
 
 
 URGENT = "sbatch --partition=urgent --nodes=3 --exclusive --output=/dev/null '--wrap=sleep 1'"
@@ -129,14 +110,14 @@ URGENT = "sbatch --partition=urgent --nodes=3 --exclusive --output=/dev/null '--
         ({}, URGENT),  # it preempts the job
     ],
 )
-def test_what_breaks_a_job_off_ends_in_a_resumed_run(more, command, start_endless, undisturbed, cluster):
+def test_what_breaks_a_job_off_ends_in_a_resumed_run(more, command, start_endless, assert_undisturbed, cluster):
     job, run = start_endless(**more)
     cluster.run(*shlex.split(command.format(job=job.number, soon=job.minutes() + 2)))
-    check_resumed(job, run, undisturbed)
+    check_resumed(job, run, assert_undisturbed)
     assert not more or "was stopped and has lost nothing; back into the queue" in job.log()
 
 
-def test_a_suspended_job_goes_on_and_the_pause_does_not_count(start_endless, undisturbed, cluster):
+def test_a_suspended_job_goes_on_and_the_pause_does_not_count(start_endless, assert_undisturbed, cluster):
     job, run = start_endless()
     cluster.run("scontrol", "suspend", job.number)
     time.sleep(6)
@@ -144,12 +125,11 @@ def test_a_suspended_job_goes_on_and_the_pause_does_not_count(start_endless, und
     job.wait_for(lambda: any(float(row["paused"]) > 5 for row in read_metrics(run)))
     made = len(read_digests(run))
     job.wait_for(lambda: len(read_digests(run)) >= made + 5)
-    digests = read_digests(run)
     assert job.restarts() == 0 and len(launcher(job)) == 1
-    assert digests == undisturbed(ENDLESS, len(digests))
+    assert_undisturbed(run, ENDLESS)
 
 
-def check_followed(job, run, undisturbed, cluster, submit):
+def check_followed(job, run, assert_undisturbed, cluster, submit):
     """The job ends, and one that it has submitted completes to the bits of an undisturbed run."""
     job.wait_for(lambda: "continues after this one" in job.log())
     [number] = re.findall(r"job (\d+) continues after this one", job.log())
@@ -165,12 +145,14 @@ def check_followed(job, run, undisturbed, cluster, submit):
     assert int(second["NumNodes"].partition("-")[0]) == int(first["NumNodes"])
     assert following.finish() == "COMPLETED", following.log()
     assert f"continuing from generation {made}" in following.log() and job.restarts() == 0
-    assert read_digests(run) == undisturbed(ENDLESS, made + 10)
+    assert len(assert_undisturbed(run, ENDLESS)) == made + 10
     assert "continues after this one" not in following.log()
 
 
 @pytest.mark.parametrize("partition", ["ended", "batch"])
-def test_a_site_that_does_not_requeue_gets_a_job_that_follows(partition, start_endless, undisturbed, cluster, submit):
+def test_a_site_that_does_not_requeue_gets_a_job_that_follows(
+    partition, start_endless, assert_undisturbed, cluster, submit
+):
     """One that ends what it preempts, and one that forbids it."""
     job, run = start_endless(options=[f"--partition={partition}"])
     if partition == "ended":
@@ -178,7 +160,7 @@ def test_a_site_that_does_not_requeue_gets_a_job_that_follows(partition, start_e
     else:
         cluster.run("scontrol", "update", f"JobId={job.number}", "Requeue=0")
         cluster.run("scancel", "--batch", "--signal=USR1", job.number)
-    check_followed(job, run, undisturbed, cluster, submit)
+    check_followed(job, run, assert_undisturbed, cluster, submit)
 
 
 def test_jobs_do_not_follow_one_another_for_ever(start_endless, cluster):
@@ -189,86 +171,63 @@ def test_jobs_do_not_follow_one_another_for_ever(start_endless, cluster):
     assert "the same sbatch continues from there" in job.log() and "continues after" not in job.log()
 
 
-def test_the_loss_of_the_node_of_the_batch_script_ends_in_a_resumed_run(start_endless, undisturbed, cluster):
+def test_the_loss_of_the_node_of_the_batch_script_ends_in_a_resumed_run(start_endless, assert_undisturbed, cluster):
     job, run = start_endless()
-    cluster.kill("n1")
-    try:
+    with cluster.without("n1"):
         job.wait_for(lambda: "DOWN" in cluster.state_of("n1"))
         job.wait_for(job.is_back_in_the_queue)
-    finally:
-        cluster.boot("n1")
     job.wait_for(cluster.is_idle)  # Slurm still orders a node that comes back to end what ran there
-    check_resumed(job, run, undisturbed)
+    check_resumed(job, run, assert_undisturbed)
 
 
 @pytest.mark.parametrize("way", ["auto", "mpirun"])
-def test_a_lost_node_is_left_behind_and_the_job_goes_on(way, start_endless, undisturbed, cluster):
+def test_a_lost_node_is_left_behind_and_the_job_goes_on(way, start_endless, assert_undisturbed, cluster):
     job, run = start_endless(environment={"MPIES_LAUNCHER": way})
-    cluster.kill("n3")
-    try:
+    with cluster.without("n3"):
         job.wait_for(lambda: read_metrics(run)[-1]["ranks"] == "4" and len(launcher(job)) == 2)
         assert job.restarts() == 0 and "the loss of n3" in job.log()
         job.wait_for(lambda: " cost " in job.log())
-        found = read_digests(run)
-        assert found == undisturbed(ENDLESS, len(found))
-    finally:
-        cluster.boot("n3")
+        assert_undisturbed(run, ENDLESS)
 
 
-def test_too_few_nodes_send_the_job_back_into_the_queue(start_endless, undisturbed, cluster):
+def test_too_few_nodes_send_the_job_back_into_the_queue(start_endless, assert_undisturbed, cluster):
     job, run = start_endless(environment={"MPIES_MIN_RANKS": "6"})
-    cluster.kill("n3")
-    try:
-        check_resumed(job, run, undisturbed, mend=lambda: cluster.boot("n3"))
-        assert "but --min-ranks is 6" in job.log()
-    finally:
-        cluster.boot("n3")
+    with cluster.without("n3"):
+        check_resumed(job, run, assert_undisturbed, mend=lambda: cluster.boot("n3"))
+    assert "but --min-ranks is 6" in job.log()
 
 
-def test_a_node_that_is_lost_before_the_first_start_is_left_out(submit, undisturbed, cluster):
-    (submit.folder / "pole.yaml").write_text(TO_TARGET)
+def test_a_node_that_is_lost_before_the_first_start_is_left_out(submit, assert_undisturbed, cluster):
     cluster.wait_until_idle()
-    cluster.kill("n3")  # Slurm notices it after SlurmdTimeout, and gives the node to a job until then
-    try:
+    with cluster.without("n3"):  # Slurm notices it after SlurmdTimeout, and gives the node to a job until then
         job = submit("train.sbatch", "pole.yaml")
         assert job.finish() == "COMPLETED", job.log()
-    finally:
-        cluster.boot("n3")
     run = submit.folder / "runs" / "pole"
     assert {row["ranks"] for row in read_metrics(run)} == {"4"}
-    found = read_digests(run)
-    assert found == undisturbed(TO_TARGET, len(found))
+    assert_undisturbed(run, TO_TARGET)
 
 
-def test_too_few_nodes_at_the_first_start_send_the_job_back_into_the_queue(submit, undisturbed, cluster):
-    (submit.folder / "pole.yaml").write_text(TO_TARGET)
+def test_too_few_nodes_at_the_first_start_send_the_job_back_into_the_queue(submit, assert_undisturbed, cluster):
     cluster.wait_until_idle()
-    cluster.kill("n3")
-    try:
+    with cluster.without("n3"):
         job = submit("train.sbatch", "pole.yaml", environment={"MPIES_MIN_RANKS": "6"})
         job.wait_for(lambda: "back into the queue" in job.log() and job.is_back_in_the_queue())
-        assert "but --min-ranks is 6" in job.log()
-    finally:
-        cluster.boot("n3")
+    assert "but --min-ranks is 6" in job.log()
     job.wait_for(cluster.is_idle)
     job.start_again()
     assert job.finish() == "COMPLETED", job.log()
-    found = read_digests(submit.folder / "runs" / "pole")
-    assert found == undisturbed(TO_TARGET, len(found))
+    assert_undisturbed(submit.folder / "runs" / "pole", TO_TARGET)
 
 
-def test_a_cancelled_job_stays_ended_and_loses_nothing(start_endless, undisturbed, cluster):
+def test_a_cancelled_job_stays_ended_and_loses_nothing(start_endless, assert_undisturbed, cluster):
     job, run = start_endless()
     cluster.run("scancel", job.number)
     assert job.finish() == "CANCELLED"
     assert job.restarts() == 0 and not (run / "finished.yaml").exists()
-    found = read_digests(run)
-    assert found == undisturbed(ENDLESS, len(found))
-    assert newest_checkpoint(run, print)[1]["generation"] == len(found)
+    assert newest_checkpoint(run, print)[1]["generation"] == len(assert_undisturbed(run, ENDLESS))
 
 
 def test_a_mistake_ends_the_job_with_code_2(submit):
-    (submit.folder / "pole.yaml").write_text(TO_TARGET)
     job = submit("train.sbatch", "pole.yaml", "solver.sigam=1")
     assert job.finish() == "FAILED"
     assert job.cluster.job(job.number)["ExitCode"] == "2:0"
@@ -278,8 +237,7 @@ def test_a_mistake_ends_the_job_with_code_2(submit):
 ONE_NODE = ["--nodes=1", "--ntasks=2"]
 
 
-def test_an_array_of_seeds_is_trained_evaluated_and_compared(submit, undisturbed):
-    (submit.folder / "pole.yaml").write_text(TO_TARGET)
+def test_an_array_of_seeds_is_trained_evaluated_and_compared(submit, assert_undisturbed):
     short = "stop.generations=6"
     job = submit("seeds.sbatch", "pole.yaml", short, options=["--array=1-3", *ONE_NODE])
     runs = {seed: submit.folder / "runs" / f"pole_{short}_seed={seed}" for seed in (1, 2, 3)}
@@ -288,13 +246,11 @@ def test_an_array_of_seeds_is_trained_evaluated_and_compared(submit, undisturbed
     job.wait_for(lambda: {path.name for path in pictures.glob("*.png")} == expected)
     assert job.log().count("held-out episodes") >= 3
     for seed, run in runs.items():
-        found = read_digests(run)
-        assert found == undisturbed(TO_TARGET, len(found), f"seed={seed}")
+        assert_undisturbed(run, TO_TARGET, f"seed={seed}")
         assert f"CartPole-v1, runs/{run.name}/best.h5" in job.log()
 
 
 def test_a_task_of_an_array_comes_back_alone(submit, cluster):
-    (submit.folder / "endless.yaml").write_text(ENDLESS)
     job = submit("seeds.sbatch", "endless.yaml", options=["--array=1-2", *ONE_NODE])
     runs = [submit.folder / "runs" / f"endless_seed={seed}" for seed in (1, 2)]
     job.wait_for(lambda: all(len(read_digests(run)) >= 3 for run in runs))
@@ -305,8 +261,7 @@ def test_a_task_of_an_array_comes_back_alone(submit, cluster):
     assert cluster.job(f"{job.number}_1")["JobState"] == "RUNNING"
 
 
-def test_the_jobs_of_an_array_share_a_sweep(submit, undisturbed):
-    (submit.folder / "pole.yaml").write_text(TO_TARGET)
+def test_the_jobs_of_an_array_share_a_sweep(submit, assert_undisturbed):
     values = ["solver.sigma=0.2,0.4", "stop.generations=4", "--seeds", "2"]
     options = ["--array=1-2", "--output=%x-%A_%a.out", *ONE_NODE]
     job = submit("sweep.sbatch", "pole.yaml", *values, options=options)
@@ -314,12 +269,11 @@ def test_the_jobs_of_an_array_share_a_sweep(submit, undisturbed):
     job.wait_for(lambda: len(list(folder.glob("*/finished.yaml"))) == 4 and job.log().count("nothing is left of") == 2)
     for sigma in ("0.2", "0.4"):
         for seed in ("1", "2"):
-            expected = undisturbed(TO_TARGET, 4, f"solver.sigma={sigma}", f"seed={seed}")
-            assert read_digests(folder / f"sigma={sigma}_seed={seed}") == expected
+            run = folder / f"sigma={sigma}_seed={seed}"
+            assert len(assert_undisturbed(run, TO_TARGET, f"solver.sigma={sigma}", f"seed={seed}")) == 4
 
 
 def test_a_sweep_comes_back_after_a_signal(submit, cluster):
-    (submit.folder / "endless.yaml").write_text(ENDLESS)
     job = submit("sweep.sbatch", "endless.yaml", "solver.sigma=0.1,0.2,0.3")
     folder = submit.folder / "runs/endless_sweep_solver.sigma"
     job.wait_for(lambda: sum(len(read_digests(table.parent)) >= 3 for table in folder.glob("*/metrics.csv")) >= 2)
@@ -328,8 +282,7 @@ def test_a_sweep_comes_back_after_a_signal(submit, cluster):
     assert "was stopped and has lost nothing; back into the queue" in job.log()
 
 
-def test_launch_submits_a_script_that_trains(submit, undisturbed, cluster):
-    (submit.folder / "pole.yaml").write_text(TO_TARGET)
+def test_launch_submits_a_script_that_trains(submit, assert_undisturbed, cluster):
     size = ["--nodes", "3", "--ranks-per-node", "2", "--time", "30", "--sbatch", "--comment=a-site --nice=7"]
     command = [sys.executable, "-m", "mpies", "launch", "slurm", "pole.yaml", *size, "stop.generations=6"]
     said = cluster.run(*command, cwd=submit.folder)
@@ -339,7 +292,7 @@ def test_launch_submits_a_script_that_trains(submit, undisturbed, cluster):
     assert (shown["NumNodes"], shown["Comment"], shown["Nice"]) == ("3", "a-site", "7")
     run = submit.folder / "runs" / "pole_stop.generations=6"
     assert {row["ranks"] for row in read_metrics(run)} == {"6"}
-    assert read_digests(run) == undisturbed(TO_TARGET, 6)
+    assert len(assert_undisturbed(run, TO_TARGET)) == 6
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="there is no shellcheck")
