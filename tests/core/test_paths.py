@@ -11,48 +11,36 @@ from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.runs.reader import find_runs
 
 
-def test_paths_are_fixed_in_the_block_alone(tmp_path, monkeypatch):
-    (tmp_path / "other").mkdir()
-    monkeypatch.chdir(tmp_path)
+def test_paths_are_fixed_in_the_block_alone_and_a_folder_that_was_removed_is_no_error(here):
+    (here / "other").mkdir()
     with fixed_start_folder():
         os.chdir("other")
         with fixed_start_folder():  # the outer one holds
-            assert start_folder() == tmp_path
-        assert absolute("a/b") == tmp_path / "a" / "b" and absolute("/x") == Path("/x")
-    assert start_folder() == tmp_path / "other" and absolute("a") == tmp_path / "other" / "a"
-
-
-def test_a_working_directory_that_was_removed_is_no_error(tmp_path, monkeypatch):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
+            assert start_folder() == here
+        assert absolute("a/b") == here / "a" / "b" and absolute("/x") == Path("/x")
+    assert start_folder() == here / "other" and absolute("a") == here / "other" / "a"
+    (here / "other").rmdir()
     with fixed_start_folder():
         assert absolute("/x") == Path("/x")
 
 
 OWN = """
 import os
-import gymnasium, numpy as np
-from gymnasium.spaces import Box, Discrete
 from mpies.solvers.snes import SNES
+from tests.envs.misbehaving import Good
 
 def leave():
     os.makedirs("elsewhere", exist_ok=True)
     os.chdir("elsewhere")
 
-class Leaving(gymnasium.Env):
-    observation_space, action_space = Box(-1, 1, (2,), np.float32), Discrete(2)
+class Leaving(Good):
     def __init__(self, render_mode=None): WHERE == "constructor" and leave()
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
+    def reset(self, **given):
         WHERE == "reset" and leave()
-        self.left = 3
-        return self.np_random.random(2).astype(np.float32), {}
+        return super().reset(**given)
     def step(self, action):
         WHERE == "step" and leave()
-        self.left -= 1
-        return self.np_random.random(2).astype(np.float32), float(action), self.left == 0, False, {}
-    def render(self): return np.zeros((16, 16, 3), np.uint8)
+        return super().step(action)
 
 class MySNES(SNES):
     pass
@@ -66,8 +54,6 @@ if WHERE == "import":
     leave()
 """
 CONFIG = """
-environment: {id: "own.py:Leaving", rebuild: always}
-policy: {hidden: []}
 solver: {kind: "own.py:MySNES", population: 8}
 noise: {size: 10000}
 evaluation: {every: 2, episodes: 3}
@@ -75,42 +61,45 @@ checkpoint: {every: 2, share: 1}
 tracking: {tensorboard: true}
 stop: {generations: 4}
 """
-FUNCTION = CONFIG.replace('{id: "own.py:Leaving", rebuild: always}', '{id: "own.py:value", dimension: 3}').replace(
-    "policy: {hidden: []}\n", ""
-)
 
 
 @pytest.fixture
-def write_own(tmp_path):
-    """Write own.py, whose code changes the working directory in this place."""
-    return lambda where: (tmp_path / "own.py").write_text(OWN.replace('WHERE = "import"', f"WHERE = {where!r}"))
+def write_own(tmp_path, write_config):
+    """Write my.yaml, and own.py, whose code changes the working directory in this place."""
+
+    def write(where):
+        (tmp_path / "own.py").write_text(OWN.replace('WHERE = "import"', f"WHERE = {where!r}"))
+        environment = "{id: 'own.py:Leaving', rebuild: always}\npolicy: {hidden: []}"
+        if where == "function":
+            environment = "{id: 'own.py:value', dimension: 3}"
+        write_config(f"environment: {environment}{CONFIG}", "my.yaml")
+
+    return write
 
 
 @pytest.mark.parametrize("where", ["import", "constructor", "reset", "step", "function"])
-def test_a_run_stays_where_it_is(where, tmp_path, write_own, write_config, run_mpies):
+def test_a_run_stays_where_it_is(where, tmp_path, write_own, run_mpies):
     write_own(where)
-    write_config(FUNCTION if where == "function" else CONFIG, "my.yaml")
     arguments = "train", "my.yaml", "--out", "runs/x"
-    assert run_mpies(0, *arguments, "stop.generations=3").code == 0
-    outcome = run_mpies(2 if where == "import" else 0, *arguments)
-    assert outcome.code == 0 and "runs/x: continuing from generation 3" in outcome.stderr, outcome.stderr
+    run_mpies(0, *arguments, "stop.generations=3", code=0)
+    outcome = run_mpies(2 if where == "import" else 0, *arguments, code=0)
+    assert "runs/x: continuing from generation 3" in outcome.stderr
     assert outcome.stdout.count("runs/x: all generations done; generation 4,") == 1
     run = tmp_path / "runs" / "x"
     assert find_runs(tmp_path) == ["runs/x"] and len(read_metrics(run)) == 4
-    assert {"best.h5", "checkpoints", "config.yaml", "finished.yaml", "log.txt"} <= {
-        path.name for path in run.iterdir()
-    }
-    assert list(run.glob("events.out.tfevents*")) and not (run / "writer.json").exists()
+    names = {path.name for path in run.iterdir()}
+    assert {"best.h5", "checkpoints", "config.yaml", "finished.yaml", "log.txt"} <= names and "writer.json" not in names
+    assert list(run.glob("events.out.tfevents*"))
 
 
-def test_every_file_that_a_config_names_is_found(tmp_path, write_own, write_config, run_mpies):
+def test_every_file_that_a_config_names_is_found(tmp_path, write_own, run_mpies):
     write_own("constructor")
-    write_config(CONFIG, "my.yaml")
-    assert run_mpies(0, "train", "my.yaml", "--out", "first").code == 0
-    run_mpies(0, "train", "my.yaml", "--out", "second", "policy.init_from=first/best.h5", "--seeds", 2, code=0)
+    run_mpies(0, "train", "my.yaml", "--out", "first", code=0)
+    further = "train", "my.yaml", "--out", "second", "policy.init_from=first/best.h5", "--seeds", 2
+    run_mpies(0, *further, code=0)
     assert find_runs(tmp_path) == ["first", "second-seed-1", "second-seed-2"]
-    again = run_mpies(0, "train", "my.yaml", "--out", "second", "policy.init_from=first/best.h5", "--seeds", 2)
-    assert again.code == 0 and again.stderr == "" and again.stdout.count("is complete") == 2
+    again = run_mpies(0, *further, code=0)
+    assert again.stderr == "" and again.stdout.count("is complete") == 2
     digests = read_digests(tmp_path / "second-seed-2")
     assert len(digests) == 4 and digests != read_digests(tmp_path / "second-seed-1")
 
@@ -118,7 +107,6 @@ def test_every_file_that_a_config_names_is_found(tmp_path, write_own, write_conf
 def test_other_commands_write_where_they_were_started(tmp_path, write_own, write_config, run_mpies):
     pytest.importorskip("imageio_ffmpeg")
     write_own("constructor")
-    write_config(CONFIG, "my.yaml")
     task = {"environment": "own.py:Leaving", "parameters": 6, "rows": 4, "episodes": 8, "seconds": 0.1}
     write_config(yaml.safe_dump({"machine": {}, "task": task}), "constants.yaml")
     for words, files in {

@@ -12,16 +12,9 @@ class Silent(Exception):
         raise RuntimeError("no words")
 
 
-def test_line_breaks_and_runs_of_spaces_become_single_spaces():
-    assert one_line(" a\n  b\tc ") == "a b c"
+def test_a_message_is_one_line_without_control_characters_is_cut_and_never_fails():
+    assert one_line(" a\n  b\tc ") == "a b c" and one_line("a\x1b[31mb") == r"a\x1b[31mb"
     assert message_of(ValueError("no screen\n\t  found\n")) == "no screen found"
-
-
-def test_control_characters_are_escaped():
-    assert one_line("a\x1b[31mb") == r"a\x1b[31mb"
-
-
-def test_a_message_of_an_error_is_cut_and_never_fails():
     assert message_of(ValueError("x" * 1000)) == "x" * LONGEST + " ..."
     assert message_of(Silent()) == "(its message cannot be shown)"
 

@@ -26,14 +26,6 @@ class World(gymnasium.Env):
     def step(self, action):
         return numpy.zeros(1, numpy.float32), self.reward, True, False, {{}}
 """
-CONFIG = """
-environment: {id: "parts/world.py:World"}
-policy: {hidden: []}
-solver: {population: 4}
-noise: {size: 1000}
-evaluation: {every: 1, episodes: 1}
-stop: {generations: 1}
-"""
 
 
 def write_world(folder, reward, neighbour="physics"):
@@ -102,7 +94,10 @@ def test_a_neighbour_that_failed_is_imported_again_once_it_is_mended(tmp_path):
 
 def test_ranks_import_them_from_a_folder_below_the_config(run_mpies, write_config, tmp_path):
     write_world(tmp_path / "parts", 5)
-    config = write_config(CONFIG)
+    config = write_config(
+        "environment: {id: 'parts/world.py:World'}\npolicy: {hidden: []}\nsolver: {population: 4}\n"
+        "noise: {size: 1000}\nevaluation: {episodes: 1}\nstop: {generations: 1}\n"
+    )
     for ranks in (0, 2):
         run_mpies(ranks, "train", config, "--out", f"run{ranks}", code=0)
     assert read_digests(tmp_path / "run0") == read_digests(tmp_path / "run2") != []

@@ -1,4 +1,4 @@
-"""`mpies evaluate`: held-out episodes of a saved policy."""
+"""`mpies evaluate`: held-out episodes of a saved policy, and policies that cannot be played."""
 
 import json
 
@@ -7,6 +7,7 @@ import pytest
 
 import mpies
 from mpies.report import evaluate as tools
+from mpies.runs.formats import hdf5
 from mpies.runs.formats.checkpoint import list_checkpoints
 from tests.support import CARTPOLE, assert_refused, invoke
 
@@ -31,24 +32,26 @@ def evaluate(path, *arguments):
 
 def test_held_out_episodes_are_played_and_reported_in_json(run):
     result = evaluate(run)
-    assert result["episodes"] == len(result["returns"]) == 20
-    assert result["mean"] == pytest.approx(np.mean(result["returns"]))
-    assert result["std"] == pytest.approx(np.std(result["returns"], ddof=1))
-    assert result["interval"] == pytest.approx(1.96 * np.std(result["returns"], ddof=1) / np.sqrt(20))
-    assert (result["min"], result["max"]) == (min(result["returns"]), max(result["returns"]))
+    returns = result["returns"]
+    assert result["episodes"] == len(returns) == 20
+    assert result["mean"] == pytest.approx(np.mean(returns)) and result["std"] == pytest.approx(np.std(returns, ddof=1))
+    assert result["interval"] == pytest.approx(1.96 * np.std(returns, ddof=1) / np.sqrt(20))
+    assert (result["min"], result["max"]) == (min(returns), max(returns))
     assert result["length"] == pytest.approx(result["mean"])  # a reward of 1 a step
     assert result["failures"] == 0 and result["environment"] == "CartPole-v1"
-    assert evaluate(run / "best.h5")["returns"] == result["returns"]
-    assert evaluate(run, "--seed", 99)["returns"] != result["returns"]
+    assert evaluate(run / "best.h5")["returns"] == returns != evaluate(run, "--seed", 99)["returns"]
+    single = json.loads(invoke("evaluate", run, "--episodes", 1, "--json").stdout)
+    assert single["interval"] is None and single["mean"] == single["returns"][0]
+    told = invoke("evaluate", run, "--episodes", 1).stdout
+    assert f": return {single['mean']:.2f} in a held-out episode of {single['length']:.0f} steps\n" in told
 
 
 def test_stochastic_draws_actions_as_in_training_and_always_the_same_ones(run, trained):
     noisy = trained(NOISY)
     drawn = evaluate(noisy, "--stochastic")["returns"]
-    assert drawn == evaluate(noisy, "--stochastic")["returns"]
+    assert drawn == mpies.load(noisy).best.evaluate(20, deterministic=False).returns.tolist()
     assert drawn != evaluate(noisy)["returns"]
     assert drawn != evaluate(noisy, "--stochastic", "--seed", 99)["returns"]
-    assert drawn == mpies.load(noisy).best.evaluate(20, deterministic=False).returns.tolist()
     why = "its actions are not drawn at random"
     assert_refused(invoke("evaluate", run, "--stochastic"), why)
     assert_refused(invoke("play", run, "--stochastic", "--video", run / "video.gif"), why)
@@ -60,9 +63,9 @@ def test_the_policy_of_a_recipe_is_evaluated_played_exported_and_loaded_by_its_n
     result = evaluate("cartpole")
     assert result["policy"].endswith("/results/cartpole/policy.h5") and result["mean"] > 400
     assert mpies.Policy.load("cartpole").evaluate(20).returns.tolist() == result["returns"]
-    played = invoke("play", "cartpole", "--video", "video.gif")
-    assert played.code == 0 and f"video.gif: generation {result['generation']}, return" in played.stdout, played.stderr
-    assert invoke("export", "cartpole", "--to", "policy.npz").code == 0
+    played = invoke("play", "cartpole", "--video", "video.gif", code=0)
+    assert f"video.gif: generation {result['generation']}, return" in played.stdout
+    invoke("export", "cartpole", "--to", "policy.npz", code=0)
     for command in (["evaluate"], ["play", "--video", "video.gif"], ["export", "--to", "x.npz"]):
         assert_refused(invoke(*command, "cartpol"), "cartpol: cannot be read", "name of a recipe, such as cartpole")
 
@@ -75,37 +78,30 @@ def test_the_mean_of_a_generation_is_evaluated_and_played(run, here):
         assert result["returns"] == mpies.load(run).policy(generation).evaluate(20).returns.tolist()
     assert evaluate(run / "policy.h5")["returns"] == result["returns"] != evaluate(run, "--generation", 0)["returns"]
     video = "--video", here / "video.gif"
-    played = invoke("play", run, "--generation", 0, *video)
-    assert played.code == 0 and "video.gif: generation 0, return" in played.stdout, played.stderr
-    for command in (["evaluate"], ["play", *video]):
-        refusals = {
-            (run / "policy.h5", 0): "policy.h5: is a single policy; --generation needs a run directory",
-            ("cartpole", 0): "cartpole: is a single policy; --generation needs a run directory",
-            (here / "absent", 0): "absent: cannot be read",
-            (run, last + 1): f"generation {last + 1} is not in its ledger, which ends at {last}",
-            (run, -1): "-1 is not in the range x>=0",
-        }
-        for (path, generation), words in refusals.items():
-            assert_refused(invoke(*command, path, "--generation", generation), words)
+    played = invoke("play", run, "--generation", 0, *video, code=0)
+    assert "video.gif: generation 0, return" in played.stdout
     with_member = invoke("play", run, "--generation", 1, "--member", "1,0")
     assert_refused(with_member, "--generation has no effect with --member")
-
-
-def test_a_single_episode_has_no_confidence_interval(run):
-    result = json.loads(invoke("evaluate", run, "--episodes", 1, "--json").stdout)
-    assert result["interval"] is None and result["mean"] == result["returns"][0]
-    ended = invoke("evaluate", run, "--episodes", 1)
-    assert "confidence" not in ended.stdout
-    assert f": return {result['mean']:.2f} in a held-out episode of {result['length']:.0f} steps\n" in ended.stdout
+    for path, generation, words in (
+        (run / "policy.h5", 0, "policy.h5: is a single policy; --generation needs a run directory"),
+        ("cartpole", 0, "cartpole: is a single policy; --generation needs a run directory"),
+        (here / "absent", 0, "absent: cannot be read"),
+        (run, last + 1, f"generation {last + 1} is not in its ledger, which ends at {last}"),
+        (run, -1, "-1 is not in the range x>=0"),
+    ):
+        for command in (["evaluate"], ["play", *video]):
+            assert_refused(invoke(*command, path, "--generation", generation), words)
 
 
 def test_a_file_that_is_no_policy_is_refused(run, tmp_path):
     (tmp_path / "garbage.h5").write_bytes(b"x" * 1000)
-    (tmp_path / "empty").mkdir()
-    assert_refused(invoke("evaluate", tmp_path / "garbage.h5"), "garbage.h5", "not a file of mpies")
-    assert_refused(invoke("evaluate", tmp_path / "empty"), "is a folder, but not a run")
-    assert_refused(invoke("evaluate", list_checkpoints(run)[0]), "is not a policy")
-    assert_refused(invoke("evaluate", tmp_path / "absent"), "absent: cannot be read")
+    for path, words in (
+        (tmp_path / "garbage.h5", "not a file of mpies"),
+        (tmp_path, "is a folder, but not a run"),
+        (list_checkpoints(run)[0], "is not a policy"),
+        (tmp_path / "absent", "absent: cannot be read"),
+    ):
+        assert_refused(invoke("evaluate", path), words)
 
 
 @pytest.mark.parametrize(("count", "more"), [(1, ""), (2, ", and 1 other reason"), (3, ", and 2 other reasons")])
@@ -113,3 +109,26 @@ def test_the_first_reason_of_failed_episodes_is_told(count, more):
     result = {"environment": "X-v0", "policy": "run", "generation": 3, "failures": 4, "episodes": 4}
     line = tools.describe_evaluation(result | {"reasons": ["a", "b", "c"][:count]})
     assert line == f"X-v0, run, generation 3: 4 of 4 held-out episodes failed (a{more})"
+
+
+FEW = ["solver.population=4", "stop.generations=1", "evaluation.episodes=2", "noise.size=20000", "policy.hidden=[]"]
+
+
+def test_a_policy_of_envpool_whose_world_is_another_one_in_gymnasium_or_not_there_is_not_shown(here):
+    pytest.importorskip("envpool")
+    invoke("train", "Blackjack-v1", *FEW, "--out", "run", code=0)
+    for which in ([], ["--member", "1,0"]):
+        outcome = invoke("play", "run", *which, "--video", "video.gif")
+        words = "Blackjack-v1 has another shape in gymnasium", "it needs 92 parameters", "the policy has 8 and "
+        assert_refused(outcome, *words)
+    invoke("evaluate", "run", "--episodes", "2", code=0)
+    invoke("train", "CheetahRun-v1", *FEW, "environment.max_steps=5", "--out", "cheetah", code=0)
+    assert_refused(invoke("play", "cheetah", "--video", "video.gif"), "EnvPool has it, draws no pictures")
+
+
+def test_a_policy_with_statistics_of_other_observations_is_refused_by_what_differs(run, tmp_path):
+    arrays, attributes = hdf5.read(run / "best.h5")
+    arrays["normalization"] = np.ones((2, 3))
+    (tmp_path / "other.h5").write_bytes(hdf5.pack(arrays, attributes))
+    refused = invoke("evaluate", tmp_path / "other.h5")
+    assert_refused(refused, "CartPole-v1 has another shape", "statistics of 4 observations", "has 58 and 3")

@@ -1,7 +1,6 @@
 """Plots of the return: their files, their axes, and what fits into them."""
 
 import sys
-import time
 
 import imageio.v3
 import numpy as np
@@ -13,50 +12,46 @@ from mpies.report.compare.run_groups import group_runs
 from mpies.report.compare.statistics import draw_comparison
 from mpies.report.figures import STYLE, draw_in_background, draw_return, render, set_axis, write_file
 from tests.report.conftest import train
-from tests.support import invoke
+from tests.support import assert_refused, invoke, wait_for
 
 FILES = ["reward_vs_time.png", "reward_vs_iteration.png", "reward_vs_steps.png"]
 
 
-def test_the_command_draws_in_the_width_that_was_asked_for(run):
-    ended = invoke("plot", run, "--width", "4")
-    assert ended.code == 0 and [line.rpartition("/")[2] for line in ended.stdout.split()] == FILES
-    assert imageio.v3.imread(run / FILES[0]).shape[:2] == (384, 480)
-    assert not list(run.glob(".*.tmp"))
-
-
-def test_what_is_no_run_is_refused_in_one_line(tmp_path):
-    for flags in ([], ["--trajectory"]):
-        ended = invoke("plot", tmp_path, *flags)
-        assert ended.code == 2 and "; give the directory of a run" in ended.stderr and ended.stderr.count("\n") == 1
-
-
-def test_a_run_without_a_generation_is_left_out(run, tmp_path):
+def test_the_command_draws_in_the_width_that_was_asked_for_and_leaves_out_what_has_no_generation(run, tmp_path):
     fresh, lacking = tmp_path / "fresh", tmp_path / "absent"
     fresh.mkdir()
     (fresh / "config.yaml").write_text((run / "config.yaml").read_text())
-    ended = invoke("plot", fresh, run, lacking)
-    assert ended.code == 0 and [line.rpartition("/")[2] for line in ended.stdout.split()] == FILES
+    ended = invoke("plot", fresh, run, lacking, "--width", "4", code=0)
+    assert [line.rpartition("/")[2] for line in ended.stdout.split()] == FILES
+    assert imageio.v3.imread(run / FILES[0]).shape[:2] == (384, 480) and not list(run.glob(".*.tmp"))
     words = [f"left out: {fresh}: has no generation yet; ", f"left out: {lacking}/config.yaml: is absent or damaged; "]
     assert all(line.startswith(word) for line, word in zip(ended.stderr.splitlines(), words, strict=True))
-    ended = invoke("plot", fresh, lacking)
-    assert ended.code == 2 and ended.stderr.count("\n") == 1 and str(fresh) in ended.stderr
+    assert_refused(invoke("plot", fresh, lacking), str(fresh))
+    assert_refused(invoke("plot", tmp_path, "--trajectory"), "; give the directory of a run")
+    cannot = (
+        r"absent/x\.png: cannot be written \(No such file or directory\); it must be a file in a folder that you may"
+    )
+    with pytest.raises(RunError, match=cannot):
+        write_file(lacking / "x.png", b"")
 
 
 @pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
 def test_the_same_curves_give_the_same_bytes(make_curves, kind):
     curves = make_curves([None, 3.0, 4.0], target=5.0)
     first, second = (render(draw_return(curves, "steps"), kind) for _ in range(2))
-    assert first == second
+    assert first == second and b"/Type3" not in first and STYLE.exists()  # fonts of a PDF are embedded as TrueType
     assert first != render(draw_return(make_curves([None, 3.0, 4.5], target=5.0), "steps"), kind)
 
 
-def test_times_are_shown_in_a_unit_that_fits():
+def test_times_are_shown_in_a_unit_that_fits_and_steps_in_thousands_and_millions(make_curves):
     axes = Figure().subplots()
     for seconds, size, unit in ((180.0, 1, "s"), (181.0, 60, "min"), (7201.0, 3600, "h")):
         assert set_axis(axes, "time", [np.array([1.0]), np.array([seconds])]) == size
         assert axes.get_xlabel() == f"training time ({unit})"
     assert set_axis(axes, "steps", [np.array([1e9])]) == 1 and axes.get_xlabel() == "environment steps"
+    curves = make_curves([None, 1.0])
+    curves["steps"][:] = 1e6, 3e6
+    assert draw_return(curves, "steps").axes[0].xaxis.get_major_formatter()(2e6) == "2 M"
 
 
 @pytest.mark.parametrize(
@@ -130,76 +125,44 @@ def test_one_bad_member_does_not_flatten_the_curves_but_a_far_target_is_shown(ma
     assert -50 < low < 0 and 300 < high < 330
 
 
-def test_fonts_of_a_pdf_are_embedded_as_truetype(make_curves):
-    assert b"/Type3" not in render(draw_return(make_curves([1.0]), "steps"), "pdf") and STYLE.exists()
-
-
-def test_steps_are_numbered_in_thousands_and_millions(make_curves):
-    curves = make_curves([None, 1.0])
-    curves["steps"][:] = 1e6, 3e6
-    axes = draw_return(curves, "steps").axes[0]
-    assert axes.xaxis.get_major_formatter()(2e6) == "2 M"
-
-
-def test_a_file_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
-    words = (
-        r"absent/x\.png: cannot be written \(No such file or directory\); it must be a file in a folder that you may"
-    )
-    with pytest.raises(RunError, match=words):
-        write_file(tmp_path / "absent" / "x.png", b"")
-
-
-def wait_for(path):
-    """Wait until a process in the background has written this file.  Returns its path."""
-    end = time.monotonic() + 60
-    while not path.exists() and time.monotonic() < end:
-        time.sleep(0.05)
-    return path
-
-
 def test_pictures_are_drawn_when_training_is_over_unless_the_environment_forbids_it(tmp_path, two_runs):
     train(tmp_path, "--out", "run", "--ranks", "2", pictures="1")
-    for name in FILES:
-        assert imageio.v3.imread(wait_for(tmp_path / "run" / name)).shape[:2] == (504, 960)
+    for path in (tmp_path / "run" / name for name in FILES):
+        wait_for(path.exists)
+        assert imageio.v3.imread(path).shape[:2] == (504, 960)
     assert not list((two_runs / "one-seed-1").glob("reward_vs_*.png"))  # trained with MPIES_PICTURES=0
 
 
 @pytest.fixture
-def drawing_script(monkeypatch, tmp_path):
-    """Have a script of these lines drawn with, in place of Python.  Returns a file that is there when it has ended."""
+def draw_with(run, monkeypatch, tmp_path):
+    """Function of lines of a script: draw `run` with it in place of Python.  Returns what it wrote into `notes`."""
 
-    def install(lines):
-        script, ended = tmp_path / "script", tmp_path / "ended"
-        script.write_text(f"#!/bin/bash\n{lines}\nmv {tmp_path}/notes {ended}\n")
+    def draw(lines):
+        script, notes, ended = tmp_path / "script", tmp_path / "notes", tmp_path / "ended"
+        script.write_text(f"#!/bin/bash\n({lines}) > {notes}\nmv {notes} {ended}\n")
         script.chmod(0o755)
         monkeypatch.setenv("MPIES_PICTURES", "1")
-        monkeypatch.setattr(sys, "executable", str(script))
-        return ended
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "executable", str(script))
+            draw_in_background(run)
+        wait_for(ended.exists)
+        return ended.read_text()
 
-    return install
-
-
-def test_a_run_that_is_deleted_at_once_stays_deleted(run, drawing_script, tmp_path):
-    ended = drawing_script(f'rm -r {run}; {sys.executable} "$@"; echo $? > {tmp_path}/notes')
-    draw_in_background(run)
-    assert wait_for(ended).read_text() == "2\n" and not run.exists()
+    return draw
 
 
-def test_the_drawing_process_outlives_the_ranks_and_holds_none_of_their_streams(
-    run, drawing_script, monkeypatch, tmp_path
+def test_a_run_that_is_deleted_at_once_stays_deleted_and_a_process_that_cannot_start_is_no_error(
+    run, draw_with, monkeypatch
 ):
-    notes = tmp_path / "notes"
-    ended = drawing_script(f"(ps -o sid= $$; echo $$; readlink /proc/$$/fd/[012]; env) > {notes}")
-    for name in ("OMPI_COMM_WORLD_RANK", "MPIES_JOB"):
-        monkeypatch.setenv(name, "1")
-    draw_in_background(run)
-    session, process, *streams_and_variables = wait_for(ended).read_text().split("\n")
-    assert session.strip() == process and streams_and_variables[:3] == ["/dev/null"] * 3
-    assert not [line for line in streams_and_variables if line.startswith(("OMPI_COMM", "MPIES_JOB"))]
-
-
-def test_a_drawing_process_that_cannot_start_is_no_error(run, monkeypatch):
-    monkeypatch.setenv("MPIES_PICTURES", "1")
+    assert draw_with(f'rm -r {run}; {sys.executable} "$@"; echo $?') == "2\n" and not run.exists()
     monkeypatch.setattr(sys, "executable", "/absent/python")
     draw_in_background(run)
-    assert not list(run.glob("reward_vs_*"))
+
+
+def test_the_drawing_process_outlives_the_ranks_and_holds_none_of_their_streams(draw_with, monkeypatch):
+    for name in ("OMPI_COMM_WORLD_RANK", "MPIES_JOB"):
+        monkeypatch.setenv(name, "1")
+    notes = draw_with("ps -o sid= $$; echo $$; readlink /proc/$$/fd/[012]; env")
+    session, process, *streams_and_variables = notes.split("\n")
+    assert session.strip() == process and streams_and_variables[:3] == ["/dev/null"] * 3
+    assert not [line for line in streams_and_variables if line.startswith(("OMPI_COMM", "MPIES_JOB"))]

@@ -2,7 +2,6 @@
 
 import shutil
 
-import numpy as np
 import pytest
 import yaml
 
@@ -11,6 +10,7 @@ from mpies.core.errors import ConfigError
 from mpies.report import records
 from mpies.report.records import RESULTS, Band, read_record
 from mpies.runs.formats.metrics import read_digests
+from tests.report.test_records import line
 from tests.support import CARTPOLE, load_script, train
 
 HEADING = "# A pole.\n# Policy: 8.\n# Solver: ES.\n# Published: none.\n# Budget: none.\n"
@@ -39,11 +39,10 @@ def script(tmp_path, monkeypatch):
     return module
 
 
-def seeds_of(folder, *numbers):
-    return [folder / f"pole-seed-{number}" for number in numbers]
-
-
 def test_all_seeds_of_a_folder_are_recorded(script, runs, tmp_path):
+    with pytest.raises(ConfigError, match=r"beside it is seed 3 \(.*pole-seed-3\), which would be left out"):
+        script.record_runs([runs[0] / "pole-seed-1", runs[0] / "pole-seed-2"], "pole", episodes=2)
+    assert not records.has_record("pole")
     script.record_runs([runs[0]], "pole", mark=0.0, episodes=4)
     record = read_record("pole")
     assert [seed["seed"] for seed in record["seeds"]] == [1, 2, 3] and all(seed["reached"] for seed in record["seeds"])
@@ -55,30 +54,22 @@ def test_all_seeds_of_a_folder_are_recorded(script, runs, tmp_path):
     assert first == (runs[0] / "pole-seed-1/metrics.csv").read_text()
 
 
-def test_a_seed_beside_those_that_are_named_is_not_left_out(script, runs):
-    with pytest.raises(ConfigError, match=r"beside it is seed 3 \(.*pole-seed-3\), which would be left out"):
-        script.record_runs(seeds_of(runs[0], 1, 2), "pole", episodes=2)
-    assert not records.has_record("pole")
-
-
 def test_a_seed_that_was_recorded_stays(script, runs, tmp_path):
-    alone = tmp_path / "alone"
-    shutil.copytree(runs[0] / "pole-seed-2", alone / "two")
-    script.record_runs([alone / "two"], "pole", mark=1e9, episodes=2)
+    alone = shutil.copytree(runs[0] / "pole-seed-2", tmp_path / "alone/two")
+    script.record_runs([alone], "pole", mark=1e9, episodes=2)
     before = read_record("pole")
     assert (before["over_seeds"], before["tolerance"]) == (None, 0.15)
-    script.record_runs(seeds_of(runs[0], 1, 3), "pole", episodes=2)
+    script.record_runs([runs[0] / "pole-seed-1", runs[0] / "pole-seed-3"], "pole", episodes=2)
     record = read_record("pole")
     assert [seed["seed"] for seed in record["seeds"]] == [2, 1, 3]
     assert record["seeds"][0] == before["seeds"][0] and record["mark"] == 1e9
     assert not any(seed["reached"] for seed in record["seeds"])
-    assert (tmp_path / "results/pole/metrics.csv").read_bytes() == (alone / "two/metrics.csv").read_bytes()
+    assert (tmp_path / "results/pole/metrics.csv").read_bytes() == (alone / "metrics.csv").read_bytes()
 
 
 def test_a_run_with_the_same_bits_changes_nothing_and_one_with_others_says_so(script, runs, tmp_path, capsys):
     script.record_runs([runs[0]], "pole", episodes=2)
-    again = tmp_path / "again"
-    shutil.copytree(runs[0] / "pole-seed-2", again)
+    again = shutil.copytree(runs[0] / "pole-seed-2", tmp_path / "again")
     text = (again / "metrics.csv").read_text()
     (again / "metrics.csv").write_text(text.replace("\n1,", "\n1,9", 1))  # its seconds
     kept = tmp_path / "results/pole/metrics-2.csv"
@@ -90,30 +81,44 @@ def test_a_run_with_the_same_bits_changes_nothing_and_one_with_others_says_so(sc
     assert "seed 2 has other bits" in capsys.readouterr().out and "0" * 64 in kept.read_text()
 
 
-@pytest.mark.parametrize(
-    ("count", "words"),
-    [(11, "is shorter than the recorded run, with the same bits"), (5, "has gone on since it was recorded")],
-)
-def test_a_run_of_another_length_replaces_its_record_and_says_so(count, words, script, runs, tmp_path, capsys):
+def test_a_run_of_another_length_replaces_its_record_and_says_so(script, runs, tmp_path, capsys):
     script.record_runs([runs[0]], "pole", episodes=2)
     kept = tmp_path / "results/pole/metrics-2.csv"
     whole = kept.read_text()
     header, *rows = whole.splitlines(keepends=True)
     rows.append(f"11,{rows[-1].split(',', 1)[1]}")
-    kept.write_text("".join([header, *rows[:count]]))  # as if recorded after so many generations
-    script.record_runs(seeds_of(runs[0], 1, 2, 3), "pole", episodes=2)
-    said = capsys.readouterr().out
-    assert f"seed 2 {words}" in said and "other bits" not in said and kept.read_text() == whole
+    for count, words in ((11, "is shorter than the recorded run, with the same bits"), (5, "has gone on since it was")):
+        kept.write_text("".join([header, *rows[:count]]))  # as if recorded after so many generations
+        script.record_runs([runs[0]], "pole", episodes=2)
+        said = capsys.readouterr().out
+        assert f"seed 2 {words}" in said and "other bits" not in said and kept.read_text() == whole
 
 
-def test_a_seed_that_failed_is_listed(script, runs, tmp_path):
-    shutil.copytree(runs[0], tmp_path / "some")
+def test_a_seed_that_failed_is_listed_and_versions_are_those_of_packages_that_all_runs_name(script, runs, tmp_path):
+    some = shutil.copytree(runs[0], tmp_path / "some")
     for name in ("best.h5", "policy.h5", "finished.json"):
-        (tmp_path / "some/pole-seed-3" / name).unlink(missing_ok=True)
-    script.record_runs([tmp_path / "some"], "pole", mark=0.0, episodes=2)
-    failed = read_record("pole")["seeds"][2]
-    assert failed["evaluation"] is None and not failed["reached"]
-    assert [seed["reached"] for seed in read_record("pole")["seeds"]] == [True, True, False]
+        (some / "pole-seed-3" / name).unlink(missing_ok=True)
+    numpy = change_versions(some / "pole-seed-2", "gymnasium", another="1.0")["numpy"]
+    script.record_runs([some], "pole", mark=0.0, episodes=2)
+    record = read_record("pole")
+    assert [seed["reached"] for seed in record["seeds"]] == [True, True, False]
+    assert record["seeds"][2]["evaluation"] is None
+    assert record["versions"].keys() & {"gymnasium", "another", "numpy"} == {"numpy"}
+    assert record["versions"]["numpy"] == numpy
+    with pytest.raises(ConfigError, match="two have the same seed"):
+        script.record_runs([some, runs[0] / "pole-seed-1"], "pole")
+    change_versions(some / "pole-seed-2", numpy="1.0")
+    with pytest.raises(ConfigError, match="trained with different versions of packages"):
+        script.record_runs([some], "pole", episodes=2)
+
+
+def change_versions(run, without="", **versions):
+    """Change the versions in the config of a run.  Returns them."""
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["versions"] |= versions
+    config["versions"].pop(without, None)
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    return config["versions"]
 
 
 def test_runs_of_another_config_are_refused(script, runs, tmp_path):
@@ -121,52 +126,19 @@ def test_runs_of_another_config_are_refused(script, runs, tmp_path):
         script.record_runs([runs[1]], "pole")
     with pytest.raises(ConfigError, match="there is no recipe or variant of this name"):
         script.record_runs([runs[0]], "ball")
-    cut = tmp_path / "cut"
-    shutil.copytree(runs[0] / "pole-seed-1", cut)
+    cut = shutil.copytree(runs[0] / "pole-seed-1", tmp_path / "cut")
     config = yaml.safe_load((cut / "config.yaml").read_text())
     for key, wanted in (("seconds", []), ("generations", ["stop.generations"])):
         (cut / "config.yaml").write_text(yaml.safe_dump(config | {"stop": config["stop"] | {key: 50}}))
         assert script.find_differences(script.read_all_curves([cut])[0][0].config, "pole") == wanted
 
 
-def test_the_versions_are_those_of_packages_that_all_runs_name(script, runs, tmp_path):
-    shutil.copytree(runs[0], tmp_path / "some")
-    file = tmp_path / "some/pole-seed-2/config.yaml"
-    config = yaml.safe_load(file.read_text())
-    del config["versions"]["gymnasium"]
-    file.write_text(yaml.safe_dump(config | {"versions": config["versions"] | {"another": "1.0"}}))
-    script.record_runs([tmp_path / "some"], "pole", episodes=2)
-    versions = read_record("pole")["versions"]
-    assert versions.keys() & {"gymnasium", "another", "numpy"} == {"numpy"}
-    assert versions["numpy"] == config["versions"]["numpy"]
-
-
-def test_two_runs_of_a_seed_and_other_versions_are_refused(script, runs, tmp_path):
-    shutil.copytree(runs[0], tmp_path / "twice")
-    with pytest.raises(ConfigError, match="two have the same seed"):
-        script.record_runs([tmp_path / "twice", runs[0] / "pole-seed-1"], "pole")
-    file = tmp_path / "twice/pole-seed-2/config.yaml"
-    config = yaml.safe_load(file.read_text())
-    file.write_text(yaml.safe_dump(config | {"versions": config["versions"] | {"numpy": "1.0"}}))
-    with pytest.raises(ConfigError, match="trained with different versions of packages"):
-        script.record_runs([tmp_path / "twice"], "pole", episodes=2)
-
-
-def line(*returns):
-    """A curve whose generations are 10 steps each."""
-    return np.array([[10.0 * k, value] for k, value in enumerate(returns, 1)])
-
-
-def test_published_curves_have_names_and_go_forward():
-    read_published = load_script("benchmarks/record.py").read_published
+def test_published_curves_have_names_and_go_forward_and_their_distance_is_the_tolerance():
+    module = load_script("benchmarks/record.py")
     names = [path.parent.name for path in RESULTS.glob("*/published.yaml")]
-    published = [curve for name in names for curve in read_published(name)]
+    published = [curve for name in names for curve in module.read_published(name)]
     assert len(published) >= len(names) > 0
     assert all(title and points == sorted(points) for title, points in published)
-
-
-def test_the_tolerance_of_several_curves_is_how_far_one_is_from_the_others():
-    module = load_script("benchmarks/record.py")
     assert module.choose_tolerance(Band([line(0, 1)])) == module.TOLERANCE
     near = [line(0, 50, 100), line(0, 51, 100), line(0, 52, 100)]
     assert module.choose_tolerance(Band(near)) == module.LEAST_TOLERANCE

@@ -89,53 +89,50 @@ def test_a_recipe_is_what_was_recorded(name):
 
 def test_points_between_the_lowest_and_the_highest_curve_are_inside():
     band = Band([line(0, 10, 20), line(4, 6, 8)])
-    assert band.spread == 20
-    assert band.measure_distance(line(2, 6, 20)) == 0
-    assert band.measure_distance(line(5, 4, 26)) == pytest.approx((1 + 2 + 6) / 3)
-    assert band.measure_distance(np.array([[15.0, 5.0], [25.0, 16.0]])) == pytest.approx((0 + 1) / 2)  # interpolated
-    assert band.measure_distance(np.array([[99.0, 21.0]])) == 1  # a curve that has ended keeps its last return
+    assert band.spread == 20 and Band([line(3, 3)]).spread == 1
+    for curve, distance in (
+        (line(2, 6, 20), 0),
+        (line(5, 4, 26), (1 + 2 + 6) / 3),
+        (np.array([[15.0, 5.0], [25.0, 16.0]]), (0 + 1) / 2),  # interpolated
+        (np.array([[99.0, 21.0]]), 1),  # a curve that has ended keeps its last return
+    ):
+        assert band.measure_distance(curve) == pytest.approx(distance)
     assert math.isnan(band.measure_distance(np.zeros((0, 2))))
-    assert Band([line(3, 3)]).spread == 1
-
-
-def test_generations_without_a_return_are_no_points():
     rows = [{"steps": "10", "return_mean": "1.5"}, {"steps": "20", "return_mean": ""}]
     rows += [{"steps": "30", "return_mean": "nan"}]
-    assert curve_of(rows).tolist() == [[10, 1.5]]
+    assert curve_of(rows).tolist() == [[10, 1.5]]  # generations without a return are no points
     assert len(Band.of([rows, rows[1:]]).curves) == 1
 
 
 def test_a_record_of_one_seed_is_described_by_its_episodes():
     record = record_of(seed(1, 6.04))
     assert describe_return(record) == "6.0 ± 0.2" and DOCS.describe_seeds(record) == "1 of 1 reached"
-    assert is_reached(record) and is_finished(record) and DOCS.describe_core_hours(4.04) == "4"
+    assert is_reached(record) and is_finished(record)
     assert describe_return(record_of(seed(1, -0.001))).startswith("0.0 ")
-    assert DOCS.describe_core_hours(0.009) == "< 0.01" and DOCS.describe_core_hours(0.0106) == "0.011"
+    assert [DOCS.describe_core_hours(hours) for hours in (4.04, 0.009, 0.0106)] == ["4", "< 0.01", "0.011"]
+    texts = ["2.5 after 7 hours (Them 2018).", "A pole: small.", "ARS; fast", "CMA.", "one, two"]
+    assert [shorten(text) for text in texts] == ["2.5 after 7 hours", "A pole", "ARS", "CMA", "one"]
 
 
 def test_failures_count_among_the_seeds():
-    over = {"interquartile_mean": 1234.56, "interval_95": [-2.0, 4000.0]}
     seeds = seed(1, 6.0), seed(2, 1.0, "generations", False), seed(3, None, records.CUT_SHORT, False)
-    record = record_of(*seeds, over=over)
-    assert describe_return(record) == "1,235 (-2 to 4,000)" and DOCS.describe_seeds(record) == "1 of 3 reached"
-    small = {"interquartile_mean": 999.94, "interval_95": [-2.0, 1000.0]}
-    assert describe_return(record_of(*seeds, over=small)) == "999.9 (-2.0 to 1,000.0)"
-    tiny = {"interquartile_mean": -0.04, "interval_95": [-0.06, 0.04]}
-    assert describe_return(record_of(*seeds, over=tiny)) == "0.0 (-0.1 to 0.0)"
+    for mean, low, high, text in (
+        (999.94, -2.0, 1000.0, "999.9 (-2.0 to 1,000.0)"),
+        (-0.04, -0.06, 0.04, "0.0 (-0.1 to 0.0)"),
+        (1234.56, -2.0, 4000.0, "1,235 (-2 to 4,000)"),
+    ):
+        record = record_of(*seeds, over={"interquartile_mean": mean, "interval_95": [low, high]})
+        assert describe_return(record) == text and DOCS.describe_seeds(record) == "1 of 3 reached"
     assert is_reached(record) and not is_reached(record | {"mark": 2000.0})
     assert not is_reached(record | {"mark": None}) and DOCS.describe_seeds(record | {"mark": None}) == "3 seeds"
-    unfinished = record_of(seed(1, 1.0, "seconds", False), seeds[2])
+    unfinished, reached = (
+        record_of(seed(1, 1.0, "seconds", False), seeds[2]),
+        record_of(seed(1, 6.0, records.CUT_SHORT)),
+    )
     assert not is_finished(unfinished) and DOCS.describe_seeds(unfinished) == "2 cut short"
-    assert format_result(unfinished) == "not run to the end"
-    reached = record_of(seed(1, 6.0, records.CUT_SHORT))
     assert not is_finished(reached) and DOCS.describe_seeds(reached) == "1 of 1 reached"
-    assert format_result(reached) == "6.0 ± 0.2"
+    assert format_result(unfinished) == "not run to the end" and format_result(reached) == "6.0 ± 0.2"
     assert describe_return(record_of(seeds[2])) == "no policy"
-
-
-def test_the_short_form_of_a_text_ends_at_its_first_pause():
-    texts = ["2.5 after 7 hours (Them 2018).", "A pole: small.", "ARS; fast", "CMA.", "one, two"]
-    assert [shorten(text) for text in texts] == ["2.5 after 7 hours", "A pole", "ARS", "CMA", "one"]
 
 
 def test_the_list_has_every_recipe_on_a_line_of_a_terminal():
@@ -148,7 +145,13 @@ def test_the_list_has_every_recipe_on_a_line_of_a_terminal():
     assert "not run to the end" in lines["pong-small"]
 
 
-def test_a_recipe_that_nobody_recorded_is_a_users_mistake():
-    assert_refused(invoke("reproduce", "tetris"), "tetris has no record; recorded recipes: ", " cartpole, ")
-    assert_refused(invoke("reproduce", "humanoid"), "humanoid has no record; the nearest is humanoid_linear")
-    assert_refused(invoke("reproduce", "cartpol"), "cartpol has no record; the nearest are cartpole, cartpole_swingup")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("tetris", ["tetris has no record; recorded recipes: ", " cartpole, "]),
+        ("humanoid", ["humanoid has no record; the nearest is humanoid_linear"]),
+        ("cartpol", ["cartpol has no record; the nearest are cartpole, cartpole_swingup"]),
+    ],
+)
+def test_a_recipe_that_nobody_recorded_is_a_users_mistake(name, words):
+    assert_refused(invoke("reproduce", name), *words)

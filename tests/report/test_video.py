@@ -28,16 +28,19 @@ def without_screen(monkeypatch):
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "gif"])
-def test_a_video_lasts_as_long_as_the_episode(suffix, run, tmp_path):
-    video = tmp_path / f"video.{suffix}"
-    ended = invoke("play", run, "--video", video, code=0)
-    length = float(ended.stdout.rpartition(" ")[2])  # CartPole gives 1 a step
+def test_a_video_lasts_as_long_as_the_episodes(suffix, run, tmp_path):
+    video, policy = tmp_path / f"video.{suffix}", load_policy(run)
+    returns = show_policy(policy, 2, None, video)
+    assert {int(row["generation"]): row["eval_mean"] for row in read_metrics(run)}[policy.generation]
+    length = sum(returns) + 2  # CartPole gives 1 a step, and a frame stands before the first
     if suffix == "mp4":
-        assert len(imageio.v3.imread(video)) == length + 1
+        assert len(imageio.v3.imread(video)) == length
     else:  # every second frame; equal ones are stored as one that lasts longer
         with Image.open(video) as image:
             durations = [one.info["duration"] for one in ImageSequence.Iterator(image)]
-        assert sum(durations) == 40 * (-(-(length + 1) // 2)) and len(durations) > 3
+        assert sum(durations) == 40 * (-(-length // 2)) and len(durations) > 3
+    told = invoke("play", run, "--video", video, code=0).stdout
+    assert float(told.rpartition(" ")[2]) == returns[0]
 
 
 def test_the_camera_follows_a_robot(tmp_path, monkeypatch):
@@ -65,37 +68,24 @@ def test_a_member_is_replayed_and_recorded(run, tmp_path):
     assert ended.code == 0 and f"recorded {recorded:.6g}, " in ended.stdout
 
 
-def test_several_episodes_follow_each_other_in_one_video(run, tmp_path):
-    policy = load_policy(run)
-    returns = show_policy(policy, 3, None, tmp_path / "video.mp4")
-    evaluated = {int(row["generation"]): row["eval_mean"] for row in read_metrics(run)}
-    assert evaluated[policy.generation] and len(returns) == 3
-    assert len(imageio.v3.imread(tmp_path / "video.mp4")) == sum(returns) + 3
-    assert show_policy(policy, 3, None, tmp_path / "video.gif").tolist() == returns.tolist()
-
-
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("video", "words"),
     [
-        ((), "there is no screen here: record with --video"),
-        (("--video", "x.avi"), "must end in .mp4 or .gif"),
-        (("--video", "absent/video.gif"), f"absent/video.gif: cannot be written (No such file or directory); {CURE}"),
+        (None, "there is no screen here: record with --video"),
+        ("x.avi", "must end in .mp4 or .gif"),
+        ("absent/video.gif", f"absent/video.gif: cannot be written (No such file or directory); {CURE}"),
+        ("folder.gif", f"folder.gif: cannot be written (Is a directory); {CURE}"),
     ],
-    ids=["no screen", "suffix", "no folder"],
+    ids=["no screen", "suffix", "no folder", "a folder"],
 )
-def test_what_cannot_be_shown_is_refused_in_one_line(flags, words, run):
-    assert_refused(invoke("play", run, *flags), words)
+def test_what_cannot_be_shown_is_refused_in_one_line(video, words, run, here):
+    (here / "folder.gif").mkdir()
+    before = sorted(here.iterdir())
+    assert_refused(invoke("play", run, *(["--video", video] if video else [])), words)
+    assert sorted(here.iterdir()) == before
     config = validate_config({"environment": {"id": "function:sphere", "dimension": 3}}, "config")
     with pytest.raises(ConfigError, match="function:sphere has no episodes to show"), visible_task(config, None):
         pass
-
-
-def test_a_video_that_would_replace_a_folder_is_refused_and_leaves_nothing(run, tmp_path):
-    folder = tmp_path / "films" / "all.gif"
-    folder.mkdir(parents=True)
-    ended = invoke("play", run, "--video", folder, code=2)
-    assert ended.stderr == f"mpies: {folder}: cannot be written (Is a directory); {CURE}\n"
-    assert list(folder.parent.iterdir()) == [folder]
 
 
 def write_policy(path, section):
@@ -143,11 +133,15 @@ class Screen:
         return self.frame
 
 
-def test_a_video_that_was_cut_off_leaves_no_file(tmp_path):
-    with pytest.raises(KeyboardInterrupt), Video(tmp_path / "video.mp4") as video:
-        video.add_frame(Screen(np.zeros((16, 16, 3), np.uint8)))
+def test_a_video_that_was_cut_off_leaves_no_file_and_odd_sizes_are_cut_to_even_ones(tmp_path):
+    screen, path = Screen(np.zeros((33, 65, 3), np.uint8)), tmp_path / "video.mp4"
+    with pytest.raises(KeyboardInterrupt), Video(path) as video:
+        video.add_frame(screen)
         raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())
+    with Video(path) as video:
+        video.add_frame(screen)
+    assert imageio.v3.imread(path).shape[1:3] == (32, 64)
 
 
 @pytest.mark.parametrize(("suffix", "rendered"), [("mp4", 60), ("gif", 24)])
@@ -157,12 +151,6 @@ def test_only_the_frames_of_the_video_are_rendered(suffix, rendered, tmp_path):
         for _ in range(120):
             video.add_frame(screen)
     assert screen.rendered == rendered
-
-
-def test_odd_sizes_are_cut_to_even_ones(tmp_path):
-    with Video(tmp_path / "video.mp4") as video:
-        video.add_frame(Screen(np.zeros((33, 65, 3), np.uint8)))
-    assert imageio.v3.imread(tmp_path / "video.mp4").shape[1:3] == (32, 64)
 
 
 ROOM = """

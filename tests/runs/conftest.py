@@ -1,5 +1,7 @@
 """What tests of a run's writer share: a new run, snapshots to record, and writes that are refused."""
 
+import errno
+
 import numpy as np
 import pytest
 
@@ -42,7 +44,7 @@ def refusals(monkeypatch):
 
     def refuse(name):
         if names and name == names[0]:
-            raise OSError(28, f"no room for {names.pop(0)}")
+            raise OSError(errno.EROFS, f"a read-only disk has {names.pop(0)}")
 
     def append_or_refuse(file, *args, **kwargs):
         refuse(file._path.name)

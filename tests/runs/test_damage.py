@@ -26,6 +26,10 @@ def make_row(generation):
     return {"generation": generation, "seconds": generation / 3, **cells}
 
 
+def texts_of(run):
+    return {name: (run.path / name).read_bytes() for name in FILES}
+
+
 def fill(run, last=LAST):
     """Record generations, every second of which was evaluated, and leave the run."""
     for number in range(1, last + 1):
@@ -68,12 +72,11 @@ def test_a_link_in_a_strangers_run_is_not_written_through(name, write_config, he
 @pytest.mark.parametrize("name", FILES)
 def test_a_flipped_bit_anywhere_in_a_text_file_loses_nothing(run, name):
     fill(run)
-    path, before = run.path / name, {file: (run.path / file).read_bytes() for file in FILES}
-    random = np.random.default_rng(5)
+    path, before, random = run.path / name, texts_of(run), np.random.default_rng(5)
     for place in random.permutation(len(before[name]))[:40].tolist():
         damaged = flip(path, place, int(random.integers(8)))
         (line,) = go_on(run) or [""]
-        assert {file: (run.path / file).read_bytes() for file in FILES} == before, place
+        assert texts_of(run) == before, place
         kept = line.rpartition(" ")[2]
         if line:  # else the end of the last line, which looks like that of a killed job
             assert name in line and (run.path / kept).read_bytes() == damaged, place
@@ -89,20 +92,13 @@ def test_a_text_file_that_is_lost_or_replaced_is_made_again(run, name, content):
     assert path.read_bytes() == before
 
 
-def test_an_undamaged_run_goes_on_without_a_word(run):
+def test_an_undamaged_run_goes_on_without_a_word_and_a_generation_is_on_disk_when_its_record_is(run):
     fill(run)
-    names = sorted(path.name for path in run.path.iterdir())
+    before, names = texts_of(run), sorted(path.name for path in run.path.iterdir())
     assert go_on(run) == [] and names == sorted(path.name for path in run.path.iterdir())
-
-
-def test_a_generation_is_on_disk_when_its_record_is(run):
-    fill(run)
-    before = {file: (run.path / file).read_bytes() for file in FILES}
-    for file in FILES:
-        content = before[file]
+    for file, content in before.items():
         (run.path / file).write_bytes(content[: content.rindex(b"\n6,") + 5])  # killed before it was complete
-    assert go_on(run) == []
-    assert {file: (run.path / file).read_bytes() for file in FILES} == before
+    assert go_on(run) == [] and texts_of(run) == before
 
 
 def test_of_an_older_ledger_what_it_holds_comes_back_and_the_rest_is_said(run):
@@ -113,12 +109,9 @@ def test_of_an_older_ledger_what_it_holds_comes_back_and_the_rest_is_said(run):
     (run.path / "ledger.bin").write_bytes(b"".join(map(ledger.pack_record, records)))
     before = read_metrics(run.path)
     flip(run.path / "metrics.csv", (run.path / "metrics.csv").read_bytes().index(b"\n3,") + 1, 4)
-    lines = go_on(run)
-    assert "metrics.csv: is damaged" in lines[0] and lines[0].endswith("is kept in metrics.csv.damaged-1")
-    assert lines[1].endswith(
-        "of the first 6 rows are missing; they are lost, but for what the ledger of an older mpies has "
-        "of 1: time, steps and digest"
-    )
+    first, second = go_on(run)
+    assert "metrics.csv: is damaged" in first and first.endswith("is kept in metrics.csv.damaged-1")
+    assert second.endswith("but for what the ledger of an older mpies has of 1: time, steps and digest")
     after = read_metrics(run.path)
     known = ("generation", "seconds", "steps", "digest")
     assert [row for row in after if row["generation"] != "3"] == [row for row in before if row["generation"] != "3"]
@@ -149,33 +142,23 @@ def test_a_file_that_cannot_be_read_is_not_an_absent_one(run, name, make, reason
     assert before == sorted((one.name, one.stat().st_mtime_ns) for one in run.path.iterdir())
 
 
-def test_a_flipped_bit_in_finished_yaml_is_seen(tmp_path):
-    write_ending(tmp_path, "generations", 12, 99)
-    path, ending = tmp_path / "finished.yaml", {"reason": "generations", "generation": 12, "steps": 99}
-    content = path.read_bytes()
-    assert RunView(tmp_path).finished() == yaml.safe_load(content) == ending
-    for place in range(8 * len(content)):
-        flip(path, place // 8, place % 8)
-        assert RunView(tmp_path).finished() in ({}, ending), place
-        path.write_bytes(content)
-    path.write_bytes(content[: content.index(b"#")])  # as older ones are
-    assert RunView(tmp_path).finished() == ending
-
-
 def test_a_flipped_bit_in_what_the_writer_tells_of_itself_is_seen(run, tmp_path):
+    view, ending = RunView(tmp_path), {"reason": "generations", "generation": 12, "steps": 99}
     run.lock.acquire()
-    held = (run.path / "writer.json").read_bytes()
-    run.close()
-    (tmp_path / "writer.json").write_bytes(held)
+    (tmp_path / "writer.json").write_bytes((run.path / "writer.json").read_bytes())
     RanksFile(tmp_path / "ranks.json").write(np.array([0.25, 0.5]), 7, now=True)
-    for name, read in (("writer.json", RunView(tmp_path).writer), ("ranks.json", RunView(tmp_path).ranks)):
+    write_ending(tmp_path, *ending.values())
+    for name, read in (("writer.json", view.writer), ("ranks.json", view.ranks), ("finished.yaml", view.finished)):
         path, whole = tmp_path / name, read()
         assert whole and "crc32" not in whole
         content = path.read_bytes()
-        for place in range(8 * len(content)):
-            flip(path, place // 8, place % 8)
+        for place in range(len(content)):
+            flip(path, place, place % 8)
             assert not read() or whole.items() <= read().items(), (name, place)  # or the name of the checksum
             path.write_bytes(content)
+    assert whole == yaml.safe_load(content) == ending
+    path.write_bytes(content[: content.index(b"#")])  # as older ones are
+    assert view.finished() == ending
 
 
 def test_a_run_that_goes_on_with_other_packages_says_so_and_keeps_those_that_it_began_with(run, caplog):

@@ -74,15 +74,6 @@ def test_a_folder_that_cannot_be_synced_is_no_reason_to_fail(refusal, tmp_path, 
     assert (tmp_path / "x").read_bytes() == b"1"
 
 
-def test_a_file_that_grows_is_synced_when_asked_for(tmp_path, monkeypatch):
-    file, synced, fsync = AppendOnlyFile(tmp_path / "x", 0), [], os.fsync
-    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_size) or fsync(number))
-    file.append(b"123")
-    assert not synced
-    file.sync()
-    assert synced == [3]
-
-
 def test_devices_and_pipes_are_written_to_and_stay_what_they_are(tmp_path):
     write_atomically("/dev/null", b"1")
     assert Path("/dev/null").is_char_device()
@@ -98,36 +89,29 @@ def test_devices_and_pipes_are_written_to_and_stay_what_they_are(tmp_path):
     assert Path("/dev/stdout").is_symlink()
 
 
-def test_records_are_added_behind_the_part_to_keep(tmp_path):
+def test_records_are_added_behind_the_part_to_keep_once_under_a_name_and_synced_when_asked_for(tmp_path, monkeypatch):
     path = tmp_path / "log"
     path.write_bytes(b"one,two,cut o")
-    file = AppendOnlyFile(path, len(b"one,two,"))
-    file.append(b"three,")
-    file.append(b"four,")
-    assert path.read_bytes() == b"one,two,three,four,"
-    AppendOnlyFile(path, path.stat().st_size).append(b"five")
-    assert path.read_bytes() == b"one,two,three,four,five"
-    AppendOnlyFile(path, 0).append(b"new")
-    assert path.read_bytes() == b"new"
-    AppendOnlyFile(tmp_path / "absent", 0).append(b"first")  # one that is to be empty need not exist
-    assert (tmp_path / "absent").read_bytes() == b"first"
-
-
-def test_a_record_of_the_same_name_is_added_once(tmp_path):
-    file = AppendOnlyFile(tmp_path / "log", 0)
+    file, synced, fsync = AppendOnlyFile(path, len(b"one,two,")), [], os.fsync
     for key in (1, 1, 2, 2, None, None):
-        file.append(b"%s;" % str(key).encode(), key)
-    assert (tmp_path / "log").read_bytes() == b"1;2;None;None;"
-
-
-@pytest.mark.parametrize("left", [b"sec", b"half of a longer record"])
-def test_half_a_record_that_another_attempt_left_is_removed(left, tmp_path):
-    file = AppendOnlyFile(tmp_path / "log", 0)
-    file.append(b"first;")
-    with open(tmp_path / "log", "ab") as other:
-        other.write(left)
-    file.append(b"second;")
-    assert (tmp_path / "log").read_bytes() == b"first;second;"
+        file.append(b"%s," % str(key).encode(), key)
+    whole = b"one,two,1,2,None,None,"
+    for left in (b"", b"sec", b"half of a longer record"):  # by another attempt
+        with open(path, "ab") as other:
+            other.write(left)
+        file.append(b"second;")
+        whole += b"second;"
+        assert path.read_bytes() == whole
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_size) or fsync(number))
+    file.append(b"last")
+    assert not synced
+    file.sync()
+    assert synced == [len(whole) + 4]
+    AppendOnlyFile(path, path.stat().st_size).append(b"five")
+    assert path.read_bytes() == whole + b"lastfive"
+    for name in ("log", "absent"):  # one that is to be empty need not exist
+        AppendOnlyFile(tmp_path / name, 0).append(b"new")
+        assert (tmp_path / name).read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("content", [b"first record of another", b"first recor", b"", None])

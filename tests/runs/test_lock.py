@@ -1,4 +1,4 @@
-"""One writer to a run directory: who is refused, and who takes over."""
+"""One writer to a run directory: who is refused, who takes over, and who wins of several at once."""
 
 import contextlib
 import json
@@ -65,20 +65,19 @@ def test_while_a_writer_lives_another_is_refused_with_its_host_process_and_heart
     assert owner(tmp_path)["pid"] == holder.pid
 
 
-@pytest.mark.parametrize("is_zombie", [False, True])
-def test_the_lock_of_a_process_that_has_ended_is_taken_over(is_zombie, holder, tmp_path):
-    holder.kill()
-    if is_zombie:
-        os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # its parent has not collected it
+@pytest.mark.parametrize("now", ["gone", "zombie", "another"])
+def test_the_lock_of_a_process_that_has_ended_is_taken_over(now, holder, tmp_path):
+    """now: what has its number."""
+    if now == "another":
+        edit(tmp_path, start=owner(tmp_path)["start"] - 1)
     else:
+        holder.kill()
+    if now == "zombie":
+        os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # its parent has not collected it
+    elif now == "gone":
         holder.wait()
     Lock(tmp_path).acquire()
     assert owner(tmp_path)["pid"] == os.getpid()
-
-
-def test_a_later_process_with_the_number_of_the_writer_does_not_hold_the_lock(holder, tmp_path):
-    edit(tmp_path, start=owner(tmp_path)["start"] - 1)
-    Lock(tmp_path).acquire()
 
 
 @pytest.mark.parametrize("elsewhere", [{"host": "node17"}, {"boot": "before the crash"}, {"namespace": "pid:[7]"}])
@@ -171,32 +170,31 @@ def test_a_released_lock_leaves_no_file_however_often_it_was_acquired(job, quick
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_heartbeat_that_is_being_written_does_not_bring_a_released_lock_back(quick, monkeypatch, tmp_path):
+def test_a_heartbeat_that_is_being_written_or_waits_for_the_guard_does_not_bring_a_released_lock_back(
+    quick, monkeypatch, tmp_path
+):
     own, is_writing, write = Lock(tmp_path), threading.Event(), Lock._write
     own.acquire()
-    monkeypatch.setattr(lock, "HEARTBEAT", 10.0)  # release waits so long at most
+    with lock.guarded(tmp_path / lock.GUARD_FILE), monkeypatch.context() as patch:
+        time.sleep(0.2)  # by now a heartbeat waits for the guard
+        patch.setattr(lock, "GUARD_PATIENCE", 0.0)
+        own.release()
+        assert not own.file.exists()
+    time.sleep(0.2)
+    assert not own.file.exists()
 
     def write_slowly(self):
         is_writing.set()
         time.sleep(0.2)
         write(self)
 
+    own = Lock(tmp_path)
+    own.acquire()
+    monkeypatch.setattr(lock, "HEARTBEAT", 10.0)  # release waits so long at most
     monkeypatch.setattr(Lock, "_write", write_slowly)
     assert is_writing.wait(10)
     own.release()
     time.sleep(0.4)
-    assert not own.file.exists()
-
-
-def test_a_heartbeat_that_waits_for_the_guard_does_not_bring_a_released_lock_back(quick, monkeypatch, tmp_path):
-    own = Lock(tmp_path)
-    own.acquire()
-    with lock.guarded(tmp_path / lock.GUARD_FILE):
-        time.sleep(0.2)  # by now a heartbeat waits for the guard
-        monkeypatch.setattr(lock, "GUARD_PATIENCE", 0.0)
-        own.release()
-        assert not own.file.exists()
-    time.sleep(0.2)
     assert not own.file.exists()
 
 
@@ -254,3 +252,72 @@ def test_a_claim_is_taken_over_by_its_own_job_only_and_then_removes_nothing(tmp_
     assert (tmp_path / "writer.json").exists()
     run.release()
     assert list(tmp_path.iterdir()) == []
+
+
+# Opens the run whose path it reads, says how that went, and closes it when it reads another line.
+JOB = """
+import random
+import sys
+import time
+from mpies.config.loading import validate_config
+from mpies.core.errors import UserError
+from mpies.runs.directory import open_run
+
+config = validate_config({"environment": {"id": "function:sphere", "dimension": 2}}, "x")
+print("ready", flush=True)
+for line in sys.stdin:
+    run = None
+    time.sleep(0.03 * random.random())  # that is how long the winner takes to make the directory
+    try:
+        run = open_run(line.strip(), config)
+        print("won", flush=True)
+    except UserError as error:
+        print(error, flush=True)
+    sys.stdin.readline()
+    if run:
+        run.close()
+    print("closed", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def jobs():
+    """Processes that open a run each."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen([sys.executable, "-c", JOB], **pipes) for _ in range(3)]
+    for job in started:
+        assert job.stdout.readline() == "ready\n"
+    yield started
+    for job in started:
+        job.kill()
+        job.communicate()
+
+
+def tell(jobs, line):
+    """Send a line to all jobs.  Returns their answers."""
+    for job in jobs:
+        job.stdin.write(f"{line}\n")
+        job.stdin.flush()
+    return [job.stdout.readline().strip() for job in jobs]
+
+
+@pytest.mark.parametrize("what", ["new", "left by a dead job", "folder that is empty"])
+def test_of_several_jobs_at_once_exactly_one_opens_a_run(what, jobs, tmp_path):
+    for number in range(8):
+        run = tmp_path / f"run-{number}"
+        if what != "new":
+            run.mkdir()
+        if what == "left by a dead job":
+            dead = Lock(run)
+            dead._owner |= {"start": -1}
+            dead._write()
+        answers = tell(jobs, run)
+        assert answers.count("won") == 1, answers
+        winner = jobs[answers.index("won")]
+        answers.remove("won")
+        for answer in answers:
+            assert re.fullmatch(rf"{run}: is being written by process {winner.pid} on .*choose another --out", answer)
+        assert json.loads((run / "writer.json").read_text())["pid"] == winner.pid
+        assert {path.name for path in run.iterdir()} == {"writer.json", "config.yaml", "checkpoints"}
+        assert tell(jobs, "") == ["closed"] * len(jobs)
+        assert {path.name for path in run.iterdir()} == {"config.yaml", "checkpoints"}

@@ -16,17 +16,10 @@ from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.runs.snapshot import Evaluation
 from mpies.training.replay import Replay
 from tests.runs.conftest import make_snapshot, record
-from tests.support import wait_for
+from tests.support import ENDLESS, wait_for
 
-CONFIG = """
-environment: {id: CartPole-v1, max_steps: 50}
-policy: {hidden: [8]}
-solver: {population: 16, sigma: 0.1}
-noise: {size: 100000}
-evaluation: {every: 20, episodes: 5}
-checkpoint: {every: 10, keep: 2, share: 1}
-stop: {generations: 120}
-"""
+CONFIG = ENDLESS.replace("every: 2, share: 1", "every: 10, keep: 2, share: 1").replace("every: 0", "every: 20")
+CONFIG = CONFIG.replace("1000000", "120")
 
 
 def truncate(file, length):
@@ -62,25 +55,18 @@ TAMPERING = {
 }
 
 
-def tamper_with(job, run, tamper):
-    """Do it while the job, if it has a single rank, stands still in the middle of its run."""
-    wait_for(lambda: len(read_digests(run)) >= 25, job)
-    job.send_signal(signal.SIGSTOP)
-    wait_for(lambda: psutil.Process(job.pid).status() == psutil.STATUS_STOPPED, job)
-    tamper(run)
-    job.send_signal(signal.SIGCONT)
-
-
-@pytest.mark.parametrize(
-    ("what", "ranks"), [("metrics cut off", 0), ("ledger removed", 0), ("directory removed", 0), ("ledger removed", 2)]
-)
+@pytest.mark.parametrize(("what", "ranks"), [("metrics cut off", 0), ("directory removed", 0), ("ledger removed", 2)])
 def test_a_run_that_was_tampered_with_ends_in_one_line_and_the_same_command_goes_on(
     what, ranks, digests_of, start_mpies, run_mpies, write_config, tmp_path
 ):
     tamper, file = TAMPERING[what]
     run, config = tmp_path / "run", write_config(CONFIG)
     job = start_mpies(ranks, "train", config, "--out", "run", "stop.generations=100000")
-    tamper_with(job, run, tamper)
+    wait_for(lambda: len(read_digests(run)) >= 25, job)
+    job.send_signal(signal.SIGSTOP)  # a single rank stands still
+    wait_for(lambda: psutil.Process(job.pid).status() == psutil.STATUS_STOPPED, job)
+    tamper(run)
+    job.send_signal(signal.SIGCONT)
     stderr = job.communicate(timeout=300)[1]
     assert job.returncode == 1 and "Traceback" not in stderr, stderr
     (line,) = [line for line in stderr.splitlines() if "was removed, shortened or replaced" in line]
@@ -92,50 +78,49 @@ def test_a_run_that_was_tampered_with_ends_in_one_line_and_the_same_command_goes
     assert Replay(run, 120).is_faithful()
 
 
-def test_a_ledger_that_was_lost_between_two_jobs_begins_again_at_the_checkpoint(
-    digests_of, run_mpies, write_config, tmp_path
-):
-    run, config = tmp_path / "run", write_config(CONFIG)
-    assert run_mpies(0, "train", config, "--out", "run", "stop.generations=20").code == 0
+@pytest.fixture
+def train(run_mpies, write_config):
+    """Function of a number of generations: trains CONFIG so far, in tmp_path/run.  Returns its standard error."""
+    config = write_config(CONFIG)
+    return lambda made: run_mpies(0, "train", config, "--out", "run", f"stop.generations={made}", code=0).stderr
+
+
+def test_what_was_lost_between_two_jobs_is_named_and_training_begins_again_where_it_can(digests_of, train, tmp_path):
+    run = tmp_path / "run"
+    train(20)
     (run / "ledger.bin").unlink()
-    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=30", code=0)
-    assert outcome.stderr.count("WARNING") == 1
-    assert "ledger.bin: generation 20 is missing; training is not affected, but a new ledger begins" in outcome.stderr
-    outcome = run_mpies(0, "train", config, "--out", "run")
-    assert outcome.code == 0 and "WARNING" not in outcome.stderr, outcome.stderr
-    assert read_digests(run) == digests_of(CONFIG)
+    stderr = train(30)
+    assert stderr.count("WARNING") == 1
+    assert "ledger.bin: generation 20 is missing; training is not affected, but a new ledger begins" in stderr
+    assert "WARNING" not in train(60) and read_digests(run) == digests_of(CONFIG)[:60]
     assert ledger.first_generation(run / "ledger.bin") == 21
-    assert Replay(run, 20).is_faithful() and Replay(run, 120).is_faithful()
+    assert Replay(run, 20).is_faithful() and Replay(run, 60).is_faithful()
+    shutil.rmtree(run / "checkpoints")
+    (run / "ledger.bin").unlink()
+    assert "run: has no readable checkpoint; training starts again at generation 0" in train(30)
+    assert read_digests(run) == digests_of(CONFIG)[:30] and Replay(run, 30).is_faithful()
 
 
-def test_rows_that_were_lost_between_two_jobs_come_from_the_ledger_or_are_named(run_mpies, write_config, tmp_path):
-    run, config = tmp_path / "run", write_config(CONFIG)
-    assert run_mpies(0, "train", config, "--out", "run", "stop.generations=20").code == 0
+def test_rows_that_were_lost_between_two_jobs_come_from_the_ledger_or_are_named(train, tmp_path):
+    run = tmp_path / "run"
+    train(20)
     content = (run / "metrics.csv").read_text()
-    for file in ("metrics.csv", "ledger.bin"):
+    for lost in ("finished.yaml", "ledger.bin"):
         (run / "metrics.csv").write_text("".join(content.splitlines(keepends=True)[:6]))
-        if file == "ledger.bin":
-            (run / file).unlink()
         (run / "finished.yaml").unlink()
-        outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=20", code=0)
-        is_lost = "run/metrics.csv: 15 of the first 20 rows are missing; they are lost" in outcome.stderr
-        assert is_lost == (file == "ledger.bin")
+        (run / lost).unlink(missing_ok=True)
+        is_lost = "run/metrics.csv: 15 of the first 20 rows are missing; they are lost" in train(20)
+        assert is_lost == (lost == "ledger.bin")
         assert len(read_metrics(run)) == (5 if is_lost else 20)
         assert is_lost or (run / "metrics.csv").read_text() == content
 
 
-def test_a_run_without_any_checkpoint_says_that_it_begins_again(digests_of, run_mpies, write_config, tmp_path):
-    run, config = tmp_path / "run", write_config(CONFIG)
-    assert run_mpies(0, "train", config, "--out", "run", "stop.generations=20").code == 0
-    shutil.rmtree(run / "checkpoints")
-    (run / "ledger.bin").unlink()
-    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=30", code=0)
-    assert "run: has no readable checkpoint; training starts again at generation 0" in outcome.stderr
-    assert read_digests(run) == digests_of(CONFIG)[:30]
-    assert Replay(run, 30).is_faithful()
-
-
 # The writer alone.
+
+
+def record_all(run, *generations):
+    for generation in generations:
+        record(run, make_snapshot(generation, evaluation=Evaluation(np.ones(5), np.ones(5, np.int64))))
 
 
 @pytest.fixture
@@ -145,11 +130,6 @@ def begun(run):
     run.warn = run.lines.append
     record_all(run, 1, 2, 3)
     return run
-
-
-def record_all(run, *generations):
-    for generation in generations:
-        record(run, make_snapshot(generation, evaluation=Evaluation(np.ones(5), np.ones(5, np.int64))))
 
 
 @pytest.mark.parametrize("what", TAMPERING)

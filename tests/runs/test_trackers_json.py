@@ -37,29 +37,19 @@ def assert_like_metrics(run):
     return rows
 
 
-def test_a_line_has_the_numbers_of_a_row(tmp_path):
-    run = train(tmp_path / "run")
-    assert len(assert_like_metrics(run)) == 5
-    first, second = read_lines(run)[:2]
-    assert first["eval_mean"] is None and isinstance(second["eval_mean"], float) and isinstance(first["steps"], int)
-
-
-@pytest.mark.parametrize("damage", ["none", "cut", "removed"])
-def test_a_resumed_run_has_every_generation_once(damage, tmp_path):
-    run = train(tmp_path / "run", "stop.generations=3")
-    content = (run / FILE).read_bytes()
+@pytest.mark.parametrize("damage", ["none", "cut", "removed", "switched off"])
+def test_a_resumed_run_has_every_generation_once_with_the_numbers_of_its_row(damage, tmp_path):
+    run = train(tmp_path / "run", "stop.generations=3", *(["tracking.json=false"] if damage == "switched off" else []))
+    content = (run / FILE).read_bytes() if (run / FILE).exists() else b""
+    assert (content == b"") == (damage == "switched off")
     if damage == "cut":
         (run / FILE).write_bytes(content[:-40])
     if damage == "removed":
         (run / FILE).unlink()
     train(run)
     assert len(assert_like_metrics(run)) == 5 and (run / FILE).read_bytes().startswith(content)
-
-
-def test_it_can_be_switched_on_for_a_run_that_exists(tmp_path):
-    run = train(tmp_path / "run", "stop.generations=3", "tracking.json=false")
-    assert not (run / FILE).exists()
-    assert len(assert_like_metrics(train(run))) == 5
+    first, second = read_lines(run)[:2]
+    assert first["eval_mean"] is None and isinstance(second["eval_mean"], float) and isinstance(first["steps"], int)
 
 
 def test_lines_that_somebody_removes_cost_a_warning_and_are_written_at_the_next_start(tmp_path, caplog):
@@ -100,17 +90,18 @@ def test_a_tracker_that_fails_warns_once_and_the_others_go_on(tmp_path):
     assert failing.calls == 3 and [line["generation"] for line in read_lines(tmp_path)] == [1, 2, 3, 4, 5]
 
 
-def test_a_package_that_is_not_installed_is_named_with_its_extra(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"project": "x"}, r"tracking.wandb needs wandb: pip install 'mpies\[wandb\]'"),
+        ({}, r"tracking\.wandb\.project"),
+    ],
+)
+def test_weights_and_biases_need_their_package_and_a_project(section, words, tmp_path, monkeypatch):
     monkeypatch.setattr(wandb_run, "find_spec", lambda name: None)
-    config = CONFIG | {"tracking": {"wandb": {"project": "x"}}}
-    with pytest.raises(ConfigError, match=r"tracking.wandb needs wandb: pip install 'mpies\[wandb\]'"):
-        mpies.train(config, out=tmp_path / "run", progress=False)
+    with pytest.raises(ConfigError, match=words):
+        mpies.train(CONFIG | {"tracking": {"wandb": section}}, out=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
-
-
-def test_weights_and_biases_needs_a_project(tmp_path):
-    with pytest.raises(ConfigError, match=r"tracking\.wandb\.project"):
-        mpies.train(CONFIG | {"tracking": {"wandb": {}}}, out=tmp_path / "run", progress=False)
 
 
 def test_an_infinite_number_is_null(tmp_path):

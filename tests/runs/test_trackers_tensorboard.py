@@ -1,23 +1,18 @@
 """TensorBoard events: every generation once, whatever was cut off, lost or trained again."""
 
 import pytest
+import yaml
 
 from mpies.core.errors import ConfigError
 from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.trackers import tensorboard
 from mpies.runs.trackers.tensorboard import FILE, TensorBoardEvents
+from tests.runs import test_trackers_json
+from tests.support import invoke
 
 event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
 
-CONFIG = """
-environment: {id: "function:sphere", dimension: 4}
-solver: {population: 8}
-noise: {size: 10000}
-evaluation: {every: 2}
-checkpoint: {every: 2, share: 1}
-tracking: {tensorboard: true}
-stop: {generations: 5}
-"""
+CONFIG = yaml.safe_dump(test_trackers_json.CONFIG | {"tracking": {"tensorboard": True}})
 
 
 def read_events(path):
@@ -31,39 +26,24 @@ def read_events(path):
     return events[1:]
 
 
-def test_events_carry_the_names_of_openais_starter(run_mpies, write_config, tmp_path):
-    run_mpies(0, "train", write_config(CONFIG), "--out", "run", code=0)
-    rows, events = read_metrics(tmp_path / "run"), read_events(tmp_path / "run")
+@pytest.mark.parametrize("damage", ["cut", "removed", "switched off"])
+def test_a_resumed_run_has_every_generation_once_under_the_names_of_openais_starter(damage, here, write_config):
+    command, run = ("train", write_config(CONFIG), "--out", "run"), here / "run"
+    is_off = ["tracking.tensorboard=false"] if damage == "switched off" else []
+    invoke(*command, "stop.generations=3", *is_off, code=0)
+    assert (run / FILE).exists() == (not is_off)
+    if damage == "cut":
+        (run / FILE).write_bytes((run / FILE).read_bytes()[:-40])
+    elif damage == "removed":
+        (run / FILE).unlink()
+    invoke(*command, code=0)
+    rows, events = read_metrics(run), read_events(run)
     assert [step for step, _ in events] == [1, 2, 3, 4, 5]
     for row, (_, values) in zip(rows, events, strict=True):
         assert values["EpRewMean"] == pytest.approx(float(row["return_mean"]), rel=1e-5)
         assert values["TimestepsThisIter"] == 8 and values["TimestepsSoFar"] == 8 * int(row["generation"])
         assert ("EvalEpRewMean" in values) == bool(row["eval_mean"])
         assert {"Norm", "GradNorm", "UpdateRatio", "UniqueWorkers", "TimeElapsed"} <= values.keys()
-
-
-@pytest.mark.parametrize("lost", [40, None])
-def test_a_resumed_run_has_every_generation_once(lost, run_mpies, write_config, tmp_path):
-    config, run = write_config(CONFIG), tmp_path / "run"
-    assert run_mpies(0, "train", config, "--out", run, "stop.generations=3").code == 0
-    content = (run / FILE).read_bytes()
-    if lost is None:
-        (run / FILE).unlink()
-    else:
-        (run / FILE).write_bytes(content[:-lost])
-    assert run_mpies(0, "train", config, "--out", run).code == 0
-    assert [step for step, _ in read_events(run)] == [1, 2, 3, 4, 5]
-    rows = {step: values for step, values in read_events(run)}
-    assert rows[3]["EpRewMean"] == pytest.approx(float(read_metrics(run)[2]["return_mean"]), rel=1e-5)
-
-
-def test_events_behind_the_generation_that_is_resumed_are_written_again(tmp_path):
-    rows = [{"generation": str(n), "seconds": str(n), "episodes": str(n), "steps": str(n)} for n in (1, 2, 3)]
-    events = TensorBoardEvents(tmp_path)
-    events.resume(rows)
-    events.resume(rows[:1])
-    events.append({"generation": 2, "seconds": 9.0, "episodes": 9, "steps": 9})
-    assert [(step, values["TimestepsSoFar"]) for step, values in read_events(tmp_path)] == [(1, 1), (2, 9)]
 
 
 def test_events_are_the_same_to_the_bit_when_they_are_written_again(tmp_path):
@@ -80,11 +60,9 @@ def test_events_are_the_same_to_the_bit_when_they_are_written_again(tmp_path):
         (tmp_path / FILE).write_bytes(damaged)
         TensorBoardEvents(tmp_path).resume(rows)
         assert (tmp_path / FILE).read_bytes() == content
-
-
-def test_a_run_without_tensorboard_has_no_events(run_mpies, write_config, tmp_path):
-    assert run_mpies(0, "train", write_config(CONFIG), "--out", "run", "tracking.tensorboard=false").code == 0
-    assert not (tmp_path / "run" / FILE).exists()
+    events.resume(rows[:1])  # what is behind it is trained again
+    events.append(numbers[1] | {"steps": 9})
+    assert [(step, values["TimestepsSoFar"]) for step, values in read_events(tmp_path)] == [(1, 1), (2, 9)]
 
 
 def test_without_tensorboardx_its_extra_is_named(monkeypatch, tmp_path):

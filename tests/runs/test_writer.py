@@ -1,6 +1,7 @@
 """The order and completeness of what a RunWriter puts on disk, also where the disk refuses."""
 
 import csv
+import os
 import threading
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from mpies.runs.formats import hdf5, ledger
 from mpies.runs.formats.checkpoint import list_checkpoints
 from mpies.runs.formats.metrics import COLUMNS, read_digests, read_metrics
 from mpies.runs.lock import Lock
-from mpies.runs.machine import versions
+from mpies.runs.machine import describe_machine, find_processor, machines_of
 from mpies.runs.reader import RunView, is_run
 from mpies.runs.snapshot import Evaluation
 from mpies.runs.trackers.base import Trackers
@@ -24,11 +25,6 @@ from mpies.runs.trackers.json_lines import JsonLines
 from mpies.runs.writer import RunWriter
 from tests.runs.conftest import CONFIG, make_snapshot, record
 from tests.support import read_files
-
-
-def with_checkpoints(**values):
-    """CONFIG with other values in its section `checkpoint`."""
-    return CONFIG.model_copy(update={"checkpoint": CONFIG.checkpoint.model_copy(update=values)})
 
 
 @pytest.mark.parametrize(
@@ -69,37 +65,35 @@ def test_whatever_was_refused_is_written_later(since, refused, refusals, tmp_pat
     assert outcome == {"reason": "generations", "generation": 4, "steps": 99}
 
 
-def test_checkpoints_that_would_take_too_long_are_postponed(monkeypatch, tmp_path):
-    now = [0.0]
+@pytest.mark.parametrize(
+    ("section", "cost", "last", "expected"),
+    [
+        ({"every": 1}, 1, 119, {0, 1, 50, 99}),  # a second each, which is to be one in fifty
+        ({"every": 10, "seconds": 3.0, "share": 1, "keep": 2}, 0, 11, {0, 3, 6, 9, 10}),
+    ],
+)
+def test_a_checkpoint_is_due_every_few_generations_or_seconds_unless_it_takes_too_long(
+    section, cost, last, expected, monkeypatch, tmp_path
+):
+    now, seen = [0.0], set()
     monkeypatch.setattr(writer.time, "monotonic", lambda: now[0])
 
     def write_slowly(path, content, sync=True):
         write_atomically(path, content, sync)
-        now[0] += path.parent.name == "checkpoints"
+        now[0] += cost * (path.parent.name == "checkpoints")
 
     monkeypatch.setattr(writer, "write_atomically", write_slowly)
-    run, seen = open_run(tmp_path / "run", with_checkpoints(every=1)), set()
+    config = CONFIG.model_copy(update={"checkpoint": CONFIG.checkpoint.model_copy(update=section)})
+    run = open_run(tmp_path / "run", config)
     run.begin(make_snapshot(0))
-    for generation in range(1, 120):
+    for generation in range(1, last + 1):
         now[0] += 1
         record(run, make_snapshot(generation))
         seen |= {int(path.name[11:19]) for path in list_checkpoints(run.path)}
     run.close()
-    assert seen == {0, 1, 50, 99}  # one second in fifty
-
-
-def test_a_checkpoint_is_due_every_few_generations_or_seconds(monkeypatch, tmp_path):
-    now, seen = [0.0], set()
-    monkeypatch.setattr(writer.time, "monotonic", lambda: now[0])
-    run = open_run(tmp_path / "run", with_checkpoints(every=10, seconds=3.0, share=1, keep=2))
-    run.begin(make_snapshot(0))
-    for generation in range(1, 12):
-        now[0] += 1
-        record(run, make_snapshot(generation))
-        seen |= {int(path.name[11:19]) for path in list_checkpoints(run.path)}
-    run.close()
-    assert seen == {0, 3, 6, 9, 10}
-    assert [path.name for path in list_checkpoints(run.path)] == [f"generation-{n:08d}.h5" for n in (10, 9, 0)]
+    assert seen == expected
+    kept = [0, *sorted(expected - {0})[-config.checkpoint.keep :]]
+    assert [int(path.name[11:19]) for path in list_checkpoints(run.path)] == kept[::-1]
 
 
 def test_the_ledger_is_written_before_the_row(refusals, run):
@@ -167,14 +161,14 @@ def test_a_checkpoint_of_a_generation_that_was_not_recorded_is_not_written(run):
     assert hdf5.read(list_checkpoints(run.path)[0])[1]["digest"] == hdf5.digest(make_snapshot(1).state)
 
 
-def test_a_policy_names_the_evaluation_of_its_generation(run):
+def test_a_policy_names_the_evaluation_of_its_generation_and_the_packages_that_change_bits(run):
     record(run, make_snapshot(1))
     evaluation = Evaluation(np.array([1.0, 4.0]), np.array([5, 6]))
     record(run, make_snapshot(2, evaluation=evaluation, is_best=True))
     attributes = hdf5.read(run.path / "best.h5")[1]
     assert (attributes["generation"], attributes["eval_mean"], attributes["eval_episodes"]) == (2, 2.5, 2)
     assert yaml.safe_load(attributes["config"])["environment"]["dimension"] == 2
-    assert set(yaml.safe_load(attributes["versions"])) >= {"python", "numpy", "mpies"}
+    assert set(yaml.safe_load(attributes["versions"])) >= {"python", "mpies", "numpy", "gymnasium", "mpi4py", "cma"}
 
 
 def test_training_goes_on_while_a_generation_is_written(monkeypatch, run):
@@ -226,37 +220,50 @@ def test_a_writer_that_was_taken_over_writes_no_more(run):
     assert [row["generation"] for row in read_metrics(run.path)] == ["1"]
 
 
-def test_the_versions_of_packages_that_change_bits_are_kept():
-    assert {"python", "mpies", "numpy", "gymnasium", "mpi4py", "cma"} <= versions().keys()
+def test_a_run_lists_the_machines_of_its_starts_once_each_and_goes_on_without_its_versions(tmp_path):
+    own = describe_machine()
+    assert own.endswith((f", {os.cpu_count()} CPUs", ", 1 CPU")) and "(R)" not in own and "\n" not in own
+    assert find_processor() and describe_machine(3) == f"3 hosts, rank 0 on {own}"
+    for hosts in (1, 2, 1):
+        run = open_run(tmp_path / "run", CONFIG, hosts=hosts)
+        run.begin(make_snapshot(0))
+        run.close()
+    file = tmp_path / "run/config.yaml"
+    values = yaml.safe_load(file.read_text())
+    assert machines_of(values) == [own, describe_machine(2)]
+    for lost in (values["versions"], values):  # as of an earlier mpies
+        lost.pop("machines" if "machines" in lost else "versions")
+        file.write_text(yaml.safe_dump(values))
+        assert is_run(file.parent) and machines_of(RunView(file.parent).config()) == []
+    open_run(tmp_path / "run", CONFIG).close()
+    assert machines_of(RunView(file.parent).config()) == [own]
 
 
 NOTES = "# my notes\nenvironment: {id: 'function:sphere', dimension: 2}\n"  # the config that is trained
 
 
 @pytest.mark.parametrize(
-    ("name", "beside", "message"),
+    ("name", "content", "beside", "message"),
     [
-        ("thesis.tex", [], "is neither empty nor a run; choose another --out"),
-        ("config.yaml", [], "its config.yaml is not that of a run, and would be replaced; choose another"),
+        ("thesis.tex", NOTES, [], "is neither empty nor a run; choose another --out"),
+        ("config.yaml", NOTES, [], "its config.yaml is not that of a run, and would be replaced; choose another"),
         # A folder beside it is named like a part of a run.
-        ("config.yaml", ["checkpoints"], "its config.yaml is not that of a run"),
-        ("config.yaml", ["metrics.csv"], "its config.yaml is not that of a run"),
+        ("config.yaml", NOTES, ["checkpoints"], "its config.yaml is not that of a run"),
+        ("config.yaml", NOTES, ["metrics.csv"], "its config.yaml is not that of a run"),
+        *(
+            ("config.yaml", damaged, [], None)
+            for damaged in ("", "[]", "a: [", "seed: 1", "\x00", "solver: 5\nseed: {a: 1}")
+        ),
     ],
 )
-def test_a_folder_of_something_else_is_not_written_to(name, beside, message, tmp_path):
-    (tmp_path / name).write_text(NOTES)
+def test_a_folder_of_something_else_or_damaged_is_not_written_to(name, content, beside, message, tmp_path):
+    (tmp_path / name).write_text(content)
     for folder in beside:
         (tmp_path / folder).mkdir()
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, RunError), match=message) as caught:
         open_run(tmp_path, CONFIG)
-    assert (tmp_path / name).read_text() == NOTES and {file.name for file in tmp_path.iterdir()} == {name, *beside}
-
-
-def test_a_run_whose_config_lost_its_versions_is_still_a_run(run):
-    config = yaml.safe_load((run.path / "config.yaml").read_text())
-    del config["versions"]
-    (run.path / "config.yaml").write_text(yaml.safe_dump(config))
-    assert is_run(run.path)
+    assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
+    assert (tmp_path / name).read_text() == content and {file.name for file in tmp_path.iterdir()} == {name, *beside}
 
 
 @pytest.mark.parametrize("out", ["file", "file/below", "/proc/mpies", "/dev/null"])
@@ -266,15 +273,6 @@ def test_a_path_that_cannot_be_a_run_directory_is_refused_in_one_line(tmp_path, 
         open_run(tmp_path / out, CONFIG)
     assert "\n" not in str(caught.value)
     assert (tmp_path / "file").read_text() == "x"
-
-
-@pytest.mark.parametrize("content", ["", "[]", "a: [", "seed: 1", "\x00", "solver: 5\nseed: {a: 1}"])
-def test_a_run_whose_config_is_damaged_is_refused_in_one_line(tmp_path, content):
-    (tmp_path / "config.yaml").write_text(content)
-    with pytest.raises((ConfigError, RunError)) as caught:
-        open_run(tmp_path, CONFIG)
-    assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
-    assert (tmp_path / "config.yaml").read_text() == content
 
 
 def test_a_run_is_reopened_as_resume_says(tmp_path):

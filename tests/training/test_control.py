@@ -8,7 +8,6 @@ import time
 import numpy as np
 import pytest
 
-from mpies.comm import connect
 from mpies.comm.serial import Serial
 from mpies.config.schema import StopSection
 from mpies.training.control import ABANDON, CONTINUE, STOP, Control, Signals, TrainingStopped
@@ -33,37 +32,23 @@ class FakeSignals:
         pass
 
 
-@pytest.fixture
-def handlers():
-    """The process's signal handlers are the same after the test."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-    before = [signal.getsignal(number) for number in numbers]
-    yield numbers
-    for number, handler in zip(numbers, before, strict=True):
-        signal.signal(number, handler)
-
-
 STOP_RULES = StopSection(target=10.0, generations=100, steps=1000, seconds=60.0)
 
 
 @pytest.mark.parametrize(
-    ("learner", "reason"),
+    ("learner", "reason", "rules"),
     [
-        (FakeLearner(generation=99, steps=999, seconds=59.9, solved=9.9), ""),
-        (FakeLearner(generation=100), "generations"),
-        (FakeLearner(steps=1000), "steps"),
-        (FakeLearner(seconds=60.0), "seconds"),
-        (FakeLearner(solved=10.0, generation=100), "solved"),
-        (FakeLearner(generation=100, steps=1000, seconds=60), "generations"),
+        (FakeLearner(generation=99, steps=999, seconds=59.9, solved=9.9), "", STOP_RULES),
+        (FakeLearner(generation=100), "generations", STOP_RULES),
+        (FakeLearner(steps=1000), "steps", STOP_RULES),
+        (FakeLearner(seconds=60.0), "seconds", STOP_RULES),
+        (FakeLearner(solved=10.0, generation=100), "solved", STOP_RULES),
+        (FakeLearner(generation=100, steps=1000, seconds=60), "generations", STOP_RULES),
+        (FakeLearner(generation=3, steps=10**9, seconds=1e9, solved=1e9), "", StopSection(generations=4)),
     ],
 )
-def test_the_first_rule_that_holds_is_the_reason(learner, reason):
-    assert Control(STOP_RULES, Serial()).stop_reason(learner) == reason
-
-
-def test_without_a_rule_for_steps_seconds_and_target_generations_alone_count():
-    learner = FakeLearner(generation=3, steps=10**9, seconds=1e9, solved=1e9)
-    assert Control(StopSection(generations=4), Serial()).stop_reason(learner) == ""
+def test_the_first_rule_that_holds_is_the_reason(learner, reason, rules):
+    assert Control(rules, Serial()).stop_reason(learner) == reason
 
 
 def test_failures_come_before_rules_signals_before_failures_and_rules_before_signals():
@@ -80,16 +65,13 @@ def test_failures_come_before_rules_signals_before_failures_and_rules_before_sig
     assert control.stop_reason(FakeLearner()) == "signal"
 
 
-def test_a_stop_that_was_requested_once_holds():
+def test_a_stop_that_was_requested_once_holds_and_a_rank_that_abandons_ends_the_generation_on_all():
     control = Control(STOP_RULES, Serial())
     control.agree(np.array([CONTINUE, CONTINUE]))
     assert control.stop_reason(FakeLearner()) == ""
     control.agree(np.array([STOP, CONTINUE]))
     control.agree(np.array([CONTINUE, CONTINUE]))
     assert control.stop_reason(FakeLearner()) == "signal"
-
-
-def test_a_rank_that_abandons_ends_the_generation_on_all():
     control = Control(STOP_RULES, Serial())
     with pytest.raises(TrainingStopped):
         control.agree(np.array([CONTINUE, ABANDON, STOP]))
@@ -97,37 +79,25 @@ def test_a_rank_that_abandons_ends_the_generation_on_all():
 
 
 @pytest.mark.parametrize(
-    ("signals", "request_made", "abandons"),
+    ("signals", "of_another", "request_made"),
     [
-        (None, CONTINUE, False),
-        (FakeSignals(), CONTINUE, False),
-        (FakeSignals(raised=1.0), STOP, False),
-        (FakeSignals(raised=1.0, expired=True), ABANDON, True),
+        (None, False, CONTINUE),
+        (FakeSignals(), False, CONTINUE),
+        (FakeSignals(raised=1.0), False, STOP),
+        (FakeSignals(raised=1.0, expired=True), False, ABANDON),
+        (FakeSignals(), True, ABANDON),  # another rank of the node abandons
     ],
 )
-def test_a_rank_requests_what_its_signals_say(signals, request_made, abandons):
+def test_a_rank_requests_what_its_signals_say(signals, of_another, request_made):
     comm = Serial()
+    if of_another:
+        comm.request_abandon()
     control = Control(STOP_RULES, comm, signals)
     assert control.request() == request_made
-    assert control.must_abandon() == comm.abandon_requested == abandons
+    assert control.must_abandon() == comm.abandon_requested == (request_made == ABANDON)
 
 
-def test_a_rank_abandons_with_another_of_its_node():
-    comm = Serial()
-    comm.request_abandon()
-    assert Control(STOP_RULES, comm, FakeSignals()).request() == ABANDON
-
-
-@pytest.mark.mpi(2)
-def test_rank_0_decides_for_all():
-    comm = connect()
-    control = Control(STOP_RULES, comm)
-    for values, reason in (({}, ""), ({"steps": 1000}, "steps"), ({"solved": 11.0}, "solved")):
-        learner = FakeLearner(**values)
-        assert control.stop_reason(learner if comm.is_root else None) == reason
-
-
-def test_the_first_signal_is_remembered_and_a_second_sigterm_has_its_default_effect(handlers):
+def test_the_first_signal_is_remembered_and_a_second_sigterm_has_its_default_effect():
     signals = Signals()
     assert signals.raised is None and not signals.is_expired(0.0)
     before = time.monotonic()
@@ -142,7 +112,7 @@ def test_the_first_signal_is_remembered_and_a_second_sigterm_has_its_default_eff
     assert signals.is_expired(0.01) and not signals.is_expired(60)
 
 
-def test_sigusr1_may_be_repeated_and_is_ignored_at_the_end(handlers):
+def test_sigusr1_may_be_repeated_and_is_ignored_at_the_end():
     signals = Signals()
     for _ in range(3):
         os.kill(os.getpid(), signal.SIGUSR1)
@@ -153,9 +123,10 @@ def test_sigusr1_may_be_repeated_and_is_ignored_at_the_end(handlers):
     assert other.raised is None
 
 
-def test_outside_the_main_thread_no_handler_is_set(handlers):
-    before = [signal.getsignal(number) for number in handlers]
+def test_outside_the_main_thread_no_handler_is_set():
+    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
+    before = [signal.getsignal(number) for number in numbers]
     thread = threading.Thread(target=Signals)
     thread.start()
     thread.join()
-    assert [signal.getsignal(number) for number in handlers] == before
+    assert [signal.getsignal(number) for number in numbers] == before

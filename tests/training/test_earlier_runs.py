@@ -41,10 +41,6 @@ def fresh_digests(run, trained):
     return digests
 
 
-def test_training_gives_the_recorded_digests(run, fresh_digests):
-    assert fresh_digests[:6] == read_digests(run)
-
-
 @pytest.mark.parametrize("lost", [None, "generation-00000006.h5"], ids=["complete", "from the ledger"])
 def test_it_resumes(lost, run, config, fresh_digests, run_mpies):
     before = read_metrics(run)
@@ -53,7 +49,7 @@ def test_it_resumes(lost, run, config, fresh_digests, run_mpies):
     outcome = run_mpies(0, "train", config, "--out", run, "--resume", "must", "stop.generations=8", code=0)
     assert "continuing from generation 6" in outcome.stderr and "WARNING" not in outcome.stderr
     assert read_metrics(run)[:6] == before
-    assert read_digests(run) == fresh_digests
+    assert read_digests(run) == fresh_digests  # also those that were recorded
     assert newest_checkpoint(run, print)[1]["generation"] == 8
 
 
@@ -66,12 +62,9 @@ def test_it_replays(generation, run, fresh_digests, tmp_path):
     outcome = invoke("replay", run, "--generation", generation, "--out", tmp_path / "policy.h5")
     assert outcome.code == 0 and "the recorded one" in outcome.stdout
     if generation == 6:
+        invoke("play", run, "--member", "5,3", code=0)
         saved = hdf5.read(tmp_path / "policy.h5")[0]
         assert hdf5.digest(saved) == hdf5.digest(hdf5.read(run / "policy.h5")[0])
-
-
-def test_its_members_are_played_again(run, fresh_digests):
-    invoke("play", run, "--member", "5,3", code=0)
 
 
 def test_it_is_read_and_its_policy_is_played(run):

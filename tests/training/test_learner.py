@@ -12,7 +12,7 @@ from mpies.runs.formats import hdf5
 from mpies.runs.snapshot import Evaluation
 from mpies.solvers.base import Results
 from mpies.training.evaluation.generation import PlayedGeneration
-from mpies.training.learner import Learner
+from mpies.training.learner import Learner, Normalizer
 from mpies.training.task import Task
 from mpies.training.update import make_solver
 
@@ -37,13 +37,10 @@ def make_population(steps=20, failed=()):
     """Sixteen members, whose returns are 0 .. 15."""
     returns = np.arange(16.0)
     returns[list(failed)] = np.nan
-    steps = np.full(16, steps)
-    results = Results(returns, np.ones(16), steps, np.zeros((16, 0)), np.zeros((16, 0)))
-    sums = np.array([(0, 2.0, np.ones(4), np.ones(4))], [("rollout", "i8"), ("count", "f8"), *VECTORS])
+    results = Results(returns, np.ones(16), np.full(16, steps), np.zeros((16, 0)), np.zeros((16, 0)))
+    vectors = [("total", "f8", (4,)), ("squares", "f8", (4,))]
+    sums = np.array([(0, 2.0, np.ones(4), np.ones(4))], [("rollout", "i8"), ("count", "f8"), *vectors])
     return PlayedGeneration(results, np.arange(8), [sums], busy=np.array([0.25, 0.5]))
-
-
-VECTORS = [("total", "f8", (4,)), ("squares", "f8", (4,))]
 
 
 def advance(learner, population=None, seconds=0.5, generations=1):
@@ -75,11 +72,15 @@ def test_the_clock_counts_generations_episodes_steps_and_seconds():
     assert learner.normalizer.count == 6 and learner.normalizer.total.tolist() == [3, 3, 3, 3]
 
 
-@pytest.mark.parametrize(("reached", "limit"), [(7, 10), (8, 15), (16, 15)])
-def test_the_limit_is_raised_where_enough_members_reach_it_in_all_episodes(reached, limit):
-    learner = started()
+@pytest.mark.parametrize(
+    ("reached", "ratio", "limit"),
+    [(7, 1.5, 10), (8, 1.5, 15), (16, 1.5, 15), (16, 1.01, 11), (16, None, None)],  # by a step at least
+)
+def test_the_limit_is_raised_where_enough_members_reach_it_in_all_episodes(reached, ratio, limit):
+    adaptive = ratio and {"start": 10, "threshold": 0.5, "ratio": ratio}
+    learner = started(environment={"id": "CartPole-v1", "adaptive": adaptive})
     advance(learner, make_population(steps=np.where(np.arange(16) < reached, 20, 19)))
-    assert learner.limit == limit
+    assert learner.limit == learner.ask().limit == limit and ("limit" in learner.state()) == (limit is not None)
 
 
 @pytest.mark.parametrize("overlap", [0.5, 1])
@@ -98,18 +99,6 @@ def test_early_members_are_compared_with_the_limit_that_they_were_played_under(o
     assert learner.limit == 22 and learner.early.ready.limit == 15
     advance(learner, make_population(steps=steps))
     assert learner.limit == 22  # 20 steps of two episodes are below 15
-
-
-def test_the_limit_is_raised_by_a_step_at_least():
-    learner = started(environment=ADAPTIVE | {"adaptive": {"start": 10, "ratio": 1.01}})
-    advance(learner)
-    assert learner.limit == 11
-
-
-def test_without_adaptive_there_is_no_limit():
-    learner = started(environment={"id": "CartPole-v1"})
-    advance(learner)
-    assert learner.limit is None and learner.ask().limit is None and "limit" not in learner.state()
 
 
 def test_the_spec_is_what_the_generation_is_sampled_from():
@@ -226,14 +215,11 @@ def test_a_snapshot_holds_what_a_checkpoint_a_policy_and_the_ledger_need():
 
 @pytest.mark.parametrize("kind", ["snes", "ars", "sep_cma", "openai_es"])
 def test_every_solver_has_the_ratio_of_its_step_to_its_mean(kind):
-    learner = make_learner(kind=kind, episodes=1)
-    learner.start({"parameters": np.linspace(-1, 1, learner.solver.dimension)})
-    before = learner.solver.mean.copy()
-    spec = learner.ask()
+    learner = started(kind=kind, episodes=1)
+    before, spec = learner.solver.mean.copy(), learner.ask()
     weights = learner.solver.compute_weights(make_population().results, spec.proposal)
-    orders = len(weights.linear) + len(weights.square)
-    random = np.random.default_rng(1)
-    moments = np.abs(random.standard_normal((orders, learner.solver.dimension))).astype(np.float32)
+    shape = len(weights.linear) + len(weights.square), learner.solver.dimension
+    moments = np.abs(np.random.default_rng(1).standard_normal(shape)).astype(np.float32)
     learner.tell(spec, make_population(), moments, 0.5)
     mean = learner.solver.mean
     ratio = np.linalg.norm(mean - before) / np.linalg.norm(mean)
@@ -259,3 +245,22 @@ def test_numbers_that_overflow_cause_no_warnings(kind):
         assert learner.ask().proposal.scale.max() == np.inf
         row = learner.row(replace(make_population(), results=Results.of(huge)), None, {})
     assert row["return_std"] == np.inf and row["return_max"] == huge[-1]
+
+
+def test_statistics_are_those_of_all_observations():
+    observations = np.random.default_rng(0).normal(3, 2, (500, 4))
+    normalizer = Normalizer(4)
+    for part in np.split(observations, [0, 100, 101, 350]):  # the first has none
+        normalizer.add([len(part)], [part.sum(axis=0)], [np.square(part).sum(axis=0)])
+    mean, deviation = normalizer.mean_and_deviation()
+    assert mean.dtype == np.float32 and normalizer.count == 500
+    np.testing.assert_allclose(mean, observations.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(deviation, observations.std(axis=0), rtol=1e-6)
+
+
+def test_nothing_is_changed_before_two_observations_and_an_input_that_never_moves_is_not_blown_up():
+    normalizer = Normalizer(1)
+    for count, deviation in ((0, 1), (1, 1), (999, 0.01)):
+        normalizer.add([count], [[count * 1e8]], [[count * 1e16]])
+        expected = [[0 if count < 2 else 1e8], [deviation]]
+        np.testing.assert_allclose(normalizer.mean_and_deviation(), expected, rtol=1e-6)

@@ -40,30 +40,17 @@ def test_with_json_every_line_of_a_run_is_an_object(run_mpies, write_config, mon
     assert refused["severity"] == "ERROR" and "solver.sigma" in refused["message"]
 
 
-def test_a_log_file_grows_by_a_line_for_each_record(tmp_path):
-    log_file = LogFile(tmp_path / "log.txt")
-    log_file.emit(make_record("first"))
-    log_file.emit(make_record("second", "rank 7"))
-    first, second = (tmp_path / "log.txt").read_text().splitlines()
-    assert first.endswith(" WARNING rank 0: first") and second.endswith(" WARNING rank 7: second")
-
-
-def test_what_the_disk_refuses_is_left_out(tmp_path):
+def test_a_log_file_grows_by_a_line_for_each_record_but_those_that_the_disk_refuses(tmp_path):
     log_file = LogFile(tmp_path / "absent" / "log.txt")
     log_file.emit(make_record("lost"))
     (tmp_path / "absent").mkdir()
-    log_file.emit(make_record("kept"))
-    assert (tmp_path / "absent" / "log.txt").read_text().endswith("kept\n")
-
-
-def test_what_is_shown_of_a_generation_is_appended_with_the_spread_of_its_members(tmp_path):
+    log_file.emit(make_record("first"))
+    log_file.emit(make_record("second", "rank 7"))
     row = {"generation": 5, "return_mean": 2.0, "return_std": 1.25, "return_min": -1.0, "return_max": 4.5}
-    log_file = LogFile(tmp_path / "log.txt")
     log_file.append(describe_generation(row, with_spread=True))
-    log_file.append("solved")
-    lines = (tmp_path / "log.txt").read_text().splitlines()
-    described = "generation 5: return 2.00 (-1.00 to 4.50, deviation 1.25)"
-    assert [line.partition("rank 0: ")[2] for line in lines] == [described, "solved"]
+    first, second, third = log_file.path.read_text().splitlines()
+    assert first.endswith(" WARNING rank 0: first") and second.endswith(" WARNING rank 7: second")
+    assert third.endswith(" INFO rank 0: generation 5: return 2.00 (-1.00 to 4.50, deviation 1.25)")
 
 
 def test_records_name_the_newest_number_of_their_rank():
@@ -74,7 +61,7 @@ def test_records_name_the_newest_number_of_their_rank():
     assert entry == {"severity": "WARNING", "message": "a message", "rank": 2}
 
 
-def test_an_error_is_one_line_on_standard_error(capsys, monkeypatch):
+def test_an_error_is_one_line_on_standard_error_and_raises_nothing_where_it_cannot_be_printed(capsys, monkeypatch):
     monkeypatch.delenv("MPIES_LOG", raising=False)
     print_error("no such file")
     monkeypatch.setenv("MPIES_LOG", "json")
@@ -82,13 +69,8 @@ def test_an_error_is_one_line_on_standard_error(capsys, monkeypatch):
     text, entry = capsys.readouterr().err.splitlines()
     assert text == "mpies: no such file"
     assert json.loads(entry) == {"severity": "ERROR", "message": "no such file"}
-
-
-def test_an_error_that_cannot_be_printed_raises_nothing(monkeypatch):
-    """The caller still has to end all ranks."""
-    with open("/dev/full", "w", buffering=1) as full:
-        monkeypatch.setattr(sys, "stderr", full)
-        print_error("no such file")
-        monkeypatch.undo()
+    with open("/dev/full", "w", buffering=1) as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", full)
+        print_error("no such file")  # the caller still has to end all ranks
         with contextlib.suppress(OSError):
             full.close()

@@ -14,17 +14,10 @@ from mpies.comm import mpiexec
 from mpies.comm.stopwatch import INTERVAL, Stopwatch
 from mpies.launch.ranks.launcher import find_version
 from mpies.runs.formats.metrics import read_digests, read_metrics
-from tests.support import ranks_of, wait_for
+from tests.support import ENDLESS, ranks_of, wait_for
 
 PAUSE = 3.0  # seconds
-CONFIG = """
-environment: {id: CartPole-v1, max_steps: 50, episode_timeout: 2}
-policy: {hidden: [16]}
-solver: {population: 32, sigma: 0.1}
-noise: {size: 100000}
-evaluation: {every: 9, episodes: 10}
-stop: {generations: 120}
-"""
+CONFIG = ENDLESS.replace("max_steps: 60", "max_steps: 60, episode_timeout: 2").replace("1000000", "120")
 
 
 SLOW = """
@@ -37,22 +30,18 @@ stop: {generations: 5}
 """
 
 
-@pytest.mark.parametrize(("ranks", "config"), [(2, CONFIG), (0, SLOW)])
-def test_a_pause_changes_no_bits_and_does_not_count(ranks, config, digests_of, start_mpies, write_config, tmp_path):
+def test_a_pause_changes_no_bits_and_does_not_count(digests_of, start_mpies, write_config, tmp_path):
     run = tmp_path / "run"
-    job = start_mpies(ranks, "train", write_config(config), "--out", "run")
+    job = start_mpies(0, "train", write_config(SLOW), "--out", "run")
     wait_for(lambda: len(read_digests(run)) >= 3, job)
-    processes = ranks_of(job) if ranks else [psutil.Process(job.pid)]
-    began = time.perf_counter()
-    for process in processes:
-        process.suspend()
+    process, began = psutil.Process(job.pid), time.perf_counter()
+    process.suspend()
     time.sleep(PAUSE)
-    for process in processes:
-        process.resume()
+    process.resume()
     stderr = job.communicate(timeout=300)[1]
     wall = time.perf_counter() - began
     assert job.returncode == 0, stderr
-    assert read_digests(run) == digests_of(config)
+    assert read_digests(run) == digests_of(SLOW)
     rows = read_metrics(run)
     assert {row["failures"] for row in rows} == {"0"}
     assert float(rows[-1]["seconds"]) < wall - PAUSE + 5 * INTERVAL + float(rows[2]["seconds"])
@@ -81,33 +70,26 @@ def test_ctrl_z_stops_the_ranks_and_fg_continues_them(digests_of, start_mpies, w
     assert PAUSE - 2 * INTERVAL <= sum(float(row["paused"]) for row in read_metrics(run)) <= PAUSE + 5
 
 
-def test_without_a_pause_sigcont_adds_nothing():
-    stopwatch = Stopwatch()
-    before = signal.getsignal(signal.SIGCONT)
-    stopwatch.start()
-    try:
-        time.sleep(0.6)
-        os.kill(os.getpid(), signal.SIGCONT)
-        assert stopwatch.paused < INTERVAL
-    finally:
-        stopwatch.stop()
+@pytest.fixture
+def stopwatch():
+    """A Stopwatch, and what SIGCONT did before it, which it must do again afterwards."""
+    stopwatch, before = Stopwatch(), signal.getsignal(signal.SIGCONT)
+    yield stopwatch
+    stopwatch.stop()
     assert signal.getsignal(signal.SIGCONT) == before
 
 
-def test_time_between_two_starts_is_no_pause():
-    stopwatch = Stopwatch()
-    for _ in range(2):
+def test_without_a_pause_sigcont_adds_nothing_nor_does_the_time_between_two_starts(stopwatch):
+    for wait in (0.6, 0):
         stopwatch.start()
-        try:
-            os.kill(os.getpid(), signal.SIGCONT)
-        finally:
-            stopwatch.stop()
+        time.sleep(wait)
+        os.kill(os.getpid(), signal.SIGCONT)
+        stopwatch.stop()
         time.sleep(0.6)
     assert stopwatch.paused < INTERVAL
 
 
-def test_outside_the_main_thread_it_only_tells_the_time():
-    stopwatch = Stopwatch()
+def test_outside_the_main_thread_it_only_tells_the_time(stopwatch):
     before = signal.getsignal(signal.SIGCONT)
     thread = threading.Thread(target=stopwatch.start)
     thread.start()

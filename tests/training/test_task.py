@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from mpies.config.environment import EnvironmentSection
-from mpies.config.loading import as_yaml, resolved, validate_config
+from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError
 from mpies.core.streams import REFERENCE, stream
 from mpies.envs import trial
+from mpies.envs.base import SEED_BITS
 from mpies.envs.gymnasium_env import GymnasiumEnv
 from mpies.runs.formats.policy_file import PolicyFile
 from mpies.training.task import Task, draw_reference, make_task_env
-from tests.support import CARTPOLE, assert_refused, invoke
+from tests.support import CARTPOLE, assert_refused, describe_config, invoke
 
 
 def make_task(**sections):
@@ -32,13 +33,8 @@ def test_a_function_begins_at_zero_and_a_policy_where_its_seed_says():
 
 FITNESS = """
 from mpies.solvers.snes import SNES, SNESOptions
-
-class Options(SNESOptions):
-    kind: str = "fit"
-    fitness: float = 1.0
-
-class Fit(SNES):
-    Options = Options
+class Options(SNESOptions): fitness: float = 1.0
+class Fit(SNES): Options = Options
 """
 
 
@@ -49,54 +45,79 @@ def test_an_own_solver_may_have_a_key_fitness_that_is_a_number(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("policy", "environment", "message"),
+    ("policy", "message"),
     [
-        ({"hidden": [9]}, {}, "has 58 parameters, but this policy has 65"),
-        ({"kind": "lstm"}, {}, "has kind mlp, but this policy is of kind lstm"),
-        ({"hidden": [8], "activation": "relu"}, {}, "has activation tanh, but this policy has relu"),
-        (
-            {"hidden": [8], "normalize_observations": False},
-            {},
-            "has statistics of 4 observations, but this policy needs 0",
-        ),
+        ({"hidden": [9]}, "has 58 parameters, but this policy has 65"),
+        ({"kind": "lstm"}, "has kind mlp, but this policy is of kind lstm"),
+        ({"activation": "relu"}, "has activation tanh, but this policy has relu"),
+        ({"normalize_observations": False}, "has statistics of 4 observations, but this policy needs 0"),
     ],
 )
-def test_a_policy_that_does_not_fit_is_refused(policy, environment, message, trained):
-    task = make_task(policy=policy | {"init_from": str(trained(CARTPOLE))})
+def test_a_policy_that_does_not_fit_is_refused(policy, message, trained):
+    hidden = {} if "kind" in policy else {"hidden": [8]}
+    task = make_task(policy=hidden | policy | {"init_from": str(trained(CARTPOLE))})
     with pytest.raises(ConfigError, match=f"policy.init_from: .* {message}; use the same policy and environment"):
         task.first_policy()
 
 
-def test_after_a_wrong_path_the_corrected_config_is_trained_in_the_same_folder(run_mpies, write_config, trained):
+def test_after_a_wrong_path_the_corrected_config_is_trained_in_the_same_folder(here, write_config, trained):
     text = CARTPOLE.replace("hidden: [8]", "hidden: [8], init_from: %s")
-    outcome = run_mpies(0, "train", write_config(text % "nowhere.h5"), "--out", "run")
-    assert outcome.code == 2 and "nowhere.h5: cannot be read" in outcome.stderr
-    config = write_config(text % trained(CARTPOLE))
-    outcome = run_mpies(0, "train", config, "--out", "run", "stop.generations=1", code=0)
-    outcome = run_mpies(0, "train", config, "--out", "run", "seed=2")
-    assert outcome.code == 2 and "contains a run of another config" in outcome.stderr
+    assert_refused(invoke("train", write_config(text % "nowhere.h5"), "--out", "run"), "nowhere.h5: cannot be read")
+    command = "train", write_config(text % trained(CARTPOLE)), "--out", "run"
+    invoke(*command, "stop.generations=1", code=0)
+    assert_refused(invoke(*command, "seed=2"), "contains a run of another config")
 
 
 def test_seeds_depend_on_seed_generation_and_batch_and_antithetic_pairs_share_theirs():
-    task = make_task(solver={"population": 6, "episodes": 2}, noise={"size": 20000})
+    few = {"population": 6, "episodes": 2}
+    task = make_task(solver=few)
     seeds = task.training_seeds(3, 0)
-    assert seeds.shape == (12,)
     by_member = seeds.reshape(6, 2)
     assert np.array_equal(by_member[0::2], by_member[1::2]) and len(np.unique(by_member[0::2])) == 6
-    others = [make_task(solver={"population": 6, "episodes": 2}, seed=2).training_seeds(3, 0)]
-    others += [task.training_seeds(3, 1), task.training_seeds(4, 0)]
+    others = make_task(solver=few, seed=2).training_seeds(3, 0), task.training_seeds(3, 1), task.training_seeds(4, 0)
     assert all(not np.array_equal(seeds, other) for other in others)
     held_out = task.evaluation_seeds(3, 0, 6)
     assert 2**30 < task.evaluation_seeds(3, 0, 100).max() < 2**31
     assert not set(held_out.tolist()) & set(seeds.tolist())
     assert not np.array_equal(held_out, task.evaluation_seeds(3, 1, 6))
     assert not np.array_equal(held_out, task.evaluation_seeds(3, 0, 6, seed=9))
+    shared = make_task(environment={"id": "CartPole-v1", "seeds": "generation"}, solver=few).training_seeds(3, 0)
+    assert (shared.reshape(6, 2) == shared[:2]).all() and shared[0] != shared[1]
 
 
-def test_with_seeds_of_the_generation_all_members_share_theirs():
-    task = make_task(environment={"id": "CartPole-v1", "seeds": "generation"}, solver={"population": 6, "episodes": 2})
-    by_member = task.training_seeds(3, 0).reshape(6, 2)
-    assert (by_member == by_member[0]).all() and by_member[0, 0] != by_member[0, 1]
+SWIMMER = {"id": "Swimmer-v5", "backend": "envpool", "seeds": "generation"}
+
+
+def numbers_of(task, generation, batch=0):
+    """The seeds and the numbers of the episodes of a batch, where all members of a generation share theirs."""
+    seeds = task.training_seeds(generation, batch)
+    return seeds & (1 << SEED_BITS) - 1, seeds >> SEED_BITS
+
+
+def test_generations_play_the_next_numbered_episodes_of_the_same_environments():
+    pytest.importorskip("envpool", reason="EnvPool is not installed")
+    task = make_task(environment=SWIMMER, solver={"kind": "ars", "population": 6})
+    seeds, numbers = zip(*(numbers_of(task, generation) for generation in range(130)), strict=True)
+    assert [set(n.tolist()) for n in numbers[:3]] == [{1}, {2}, {3}]
+    assert all((s == s[0]).all() for s in seeds) and len({s[0] for s in seeds}) == 3  # 64, 64 and 2 generations
+    assert [n[0] for n in numbers[62:66]] == [63, 64, 1, 2]
+    plain = make_task(environment=SWIMMER | {"backend": "gymnasium"}, solver={"kind": "ars", "population": 6})
+    assert np.array_equal(plain.training_seeds(0, 0), seeds[0])
+    few = {"population": 6, "episodes": 2}
+    pairs = make_task(environment={"id": "Swimmer-v5", "backend": "envpool"}, solver=few)
+    assert not (plain.training_seeds(1, 0) >> SEED_BITS).any() and not (pairs.training_seeds(3, 0) >> SEED_BITS).any()
+    seeds, numbers = numbers_of(make_task(environment=SWIMMER, solver=few), 3)
+    assert len(np.unique(seeds)) == 2 and len(set(numbers.tolist())) == 1
+
+
+def test_batches_of_a_generation_with_numbered_episodes_follow_each_other():
+    pytest.importorskip("envpool", reason="EnvPool is not installed")
+    task = make_task(environment=SWIMMER, solver={"kind": "pgpe", "population": 6, "interactions": 100})
+    order = [(generation, batch) for generation in range(4) for batch in range(16)]
+    seeds, numbers = zip(*(numbers_of(task, *one) for one in order), strict=True)
+    assert [n[0] for n in numbers] == list(range(1, 65)) and len({s[0] for s in seeds}) == 1
+    later = [numbers_of(task, *one) for one in [(0, 16), (4, 0)]]
+    assert all(n[0] == 1 and s[0] != seeds[0][0] for s, n in later)
 
 
 def test_only_a_policy_that_draws_actions_has_seeds_for_them():
@@ -153,22 +174,16 @@ def test_the_reference_batch_does_not_depend_on_the_ranks_of_a_node():
     assert others == [one, one]
 
 
-def test_without_batch_normalization_there_are_no_reference_images_to_be_warned_of(monkeypatch, tmp_path, caplog):
+def test_without_batch_normalization_there_are_no_reference_images_to_be_warned_of(monkeypatch, here, caplog):
     monkeypatch.setattr("mpies.training.task.draw_reference", None)  # nobody calls it
     environment = {"id": f"{__name__}:Pictures", "rebuild": "never"}
     policy = {"kind": "conv", "convolutions": [[2, 2, 1]], "hidden": [], "batch_normalization": False}
-    config = validate_config({"environment": environment, "policy": policy}, "x")
-    task = Task(config)
+    task = make_task(environment=environment, policy=policy)
     assert not task.policy.constants
-    arrays = task.first_policy() | {
-        "normalization": np.zeros((2, 0), np.float32),
-        "constants/reference": np.zeros((64, 12)),
-    }
-    PolicyFile(None, config, arrays, {"config": as_yaml(resolved(config)), "generation": 0}).save(
-        tmp_path / "policy.h5"
-    )
-    again = Task(validate_config({"environment": environment, "policy": policy | {"init_from": "policy.h5"}}, "x"))
-    monkeypatch.chdir(tmp_path)
+    arrays = task.first_policy()
+    saved = arrays | {"normalization": np.zeros((2, 0), np.float32), "constants/reference": np.zeros((64, 12))}
+    PolicyFile(None, task.config, saved, describe_config(task.config) | {"generation": 0}).save(here / "policy.h5")
+    again = make_task(environment=environment, policy=policy | {"init_from": "policy.h5"})
     np.testing.assert_array_equal(again.first_policy()["parameters"], arrays["parameters"])
     assert caplog.text == ""
 
@@ -183,13 +198,9 @@ def test_too_small_a_noise_table_is_refused():
     with pytest.raises(ConfigError, match=r"noise.size must be at least 4610, .* but is 4609; leave it out"):
         make_task(noise={"size": 4609})
     make_task(noise={"size": 4610})
-
-
-def test_a_default_table_that_is_too_small_can_be_made_larger():
-    environment, policy = {"id": "gymnasium:CartPole-v1"}, {"hidden": [5000, 5000]}
-    expected = r"at least 25040002, .* but is 25000000; set it to 25040066 or more, or use fewer parameters$"
+    expected = r"at least 25040002, .* but is 25000000; set it to 25040130 or more, or use fewer parameters$"
     with pytest.raises(ConfigError, match=expected):
-        Task(validate_config({"environment": environment, "policy": policy, "solver": {"population": 8}}, "x"))
+        make_task(environment={"id": "gymnasium:CartPole-v1"}, noise={}, policy={"hidden": [5000, 5000]})
 
 
 def test_a_table_that_is_too_short_for_noise_of_their_own_is_named():
@@ -213,32 +224,23 @@ def test_a_table_that_is_too_short_for_noise_of_their_own_is_named():
         ("empty.py:Mine", "subclass of mpies.solvers.base.Solver"),
     ],
 )
-def test_a_solver_that_does_not_exist_is_a_users_mistake(kind, words, tmp_path, monkeypatch):
+def test_a_solver_that_does_not_exist_is_a_users_mistake(kind, words, here):
     if kind.startswith("nevergrad"):
         pytest.importorskip("nevergrad", reason="nevergrad is not installed")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "broken.py").write_text("1 / 0\n")
-    (tmp_path / "empty.py").write_text("Mine = None\n")
+    (here / "broken.py").write_text("1 / 0\n")
+    (here / "empty.py").write_text("Mine = None\n")
     assert_refused(invoke("check", "CartPole-v1", f"solver.kind={kind}"), words)
 
 
 ENDLESS_ROOM = """
-import time
-
-import gymnasium
-import numpy as np
-
-
-class Room(gymnasium.Env):
-    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (1,)), gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        self.left = LENGTH
-        return np.zeros(1, np.float32), {}
-
+import time, numpy as np
+from tests.envs.misbehaving import Good
+class Room(Good):
+    def observe(self):
+        return np.zeros(2, np.float32)
     def step(self, action):
-        self.left -= 1
-        return np.zeros(1, np.float32), 0.0, self.left == 0, False, {}
+        super().step(action)
+        return self.observe(), 0.0, self.steps == LENGTH, False, {}
 """
 
 
@@ -262,7 +264,7 @@ def test_an_environment_that_never_ends_is_named_before_it_is_trained(length, ma
 def test_a_slow_environment_does_not_hold_up_the_ranks_that_wait_for_it(here, monkeypatch):
     """Each start tries it out, also one after the loss of a rank."""
     monkeypatch.setattr(trial, "PATIENCE", 0.2)
-    slow = ENDLESS_ROOM.replace("self.left -= 1", "time.sleep(0.01)")
+    slow = ENDLESS_ROOM.replace("super().step(action)", "time.sleep(0.01)")
     (here / "slow.py").write_text(slow.replace("LENGTH", "10**9"))
     task, began = make_task(environment={"id": "slow.py:Room"}), time.monotonic()
     assert task.find_warnings() == [] and time.monotonic() - began < 3

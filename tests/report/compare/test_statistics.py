@@ -24,18 +24,17 @@ def test_the_command_compares_trained_runs(two_runs, tmp_path):
     _, (label, count, solved, iqm, interval, extremes, steps) = tabulate(group_runs(runs))
     assert (label, count, solved, steps) == ("openai_es", "2", "0 of 2", "-")
     assert iqm == f"{np.mean(final):,.2f}" and extremes == interval == f"{final[0]:,.2f} to {final[1]:,.2f}"
-    ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path / "new/folder")
-    assert ended.code == 0 and "0 of 2" in ended.stdout
-    tables = ["comparison.csv", "comparison.json"]
-    assert sorted(path.name for path in tmp_path.glob("new/folder/*")) == [
-        *tables,
-        "comparison_vs_iteration.png",
-        "comparison_vs_steps.png",
-        "comparison_vs_time.png",
-    ]
+    ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path / "new/folder", code=0)
+    assert "0 of 2" in ended.stdout
+    names = (
+        "comparison.csv",
+        "comparison.json",
+        *(f"comparison_vs_{axis}.png" for axis in ("iteration", "steps", "time")),
+    )
+    assert sorted(path.name for path in tmp_path.glob("new/folder/*")) == [*names]
     (tmp_path / "file").touch()
-    ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path / "file")
-    assert ended.code == 2 and "cannot be created (File exists); give another folder" in ended.stderr
+    ended = invoke("compare", *(run.path for run in runs), "--out", tmp_path / "file", code=2)
+    assert "cannot be created (File exists); give another folder" in ended.stderr
 
 
 def test_seconds_are_compared_only_on_the_machine_that_all_runs_recorded(two_runs, tmp_path):
@@ -58,18 +57,22 @@ def test_seconds_are_compared_only_on_the_machine_that_all_runs_recorded(two_run
     assert list(tmp_path.glob("mixed/*time*"))
 
 
-def test_folders_are_searched_and_seconds_name_their_machine(two_runs, tmp_path):
-    (tmp_path / "runs").mkdir()
-    shutil.copytree(two_runs / "one-seed-1", tmp_path / "runs/deep/first")
-    (tmp_path / "runs/begun").mkdir()
-    (tmp_path / "runs/begun/config.yaml").write_text("environment: {id: A}")
-    ended = invoke("compare", tmp_path / "runs", "--out", tmp_path, "--machine", "a laptop", "--format", "pdf")
-    assert describe_machine() not in ended.stdout
-    assert ended.code == 0 and "seconds on a laptop" in ended.stdout
-    assert "left out: " in ended.stderr and "begun: has no generation yet" in ended.stderr
+def test_folders_are_searched_seconds_name_their_machine_and_what_is_left_out_is_named(two_runs, tmp_path):
+    runs = tmp_path / "runs"
+    first, again = (shutil.copytree(two_runs / "one-seed-1", runs / "deep" / name) for name in ("first", "again"))
+    metrics = (again / "metrics.csv").read_text().splitlines(keepends=True)
+    (again / "metrics.csv").write_text("".join(metrics[:-1]))
+    (runs / "begun").mkdir()
+    (runs / "begun/config.yaml").write_text("environment: {id: A}")
+    command = "compare", runs, "--out", tmp_path, "--machine", "a laptop", "--format", "pdf"
+    ended = invoke(*command, code=0)
+    assert describe_machine() not in ended.stdout and "seconds on a laptop" in ended.stdout
+    begun, repeated = ended.stderr.splitlines()
+    assert begun.startswith("left out: ") and "begun: has no generation yet" in begun
+    assert repeated == f"left out: {again}: same config and seed as {first}"
     content = (tmp_path / "comparison_vs_time.pdf").read_bytes()
     assert content.startswith(b"%PDF")
-    ended = invoke("compare", tmp_path / "runs", "--out", tmp_path, "--machine", "a laptop", "--format", "pdf")
+    invoke(*command)
     assert (tmp_path / "comparison_vs_time.pdf").read_bytes() == content
     (tmp_path / "nothing").mkdir()
     assert_refused(invoke("compare", tmp_path / "nothing"), "is neither a run nor a folder with runs; give one that")
@@ -77,10 +80,8 @@ def test_folders_are_searched_and_seconds_name_their_machine(two_runs, tmp_path)
 
 def test_solved_runs_are_counted_with_their_steps_and_seconds(make_curves):
     solved = [make_curves([None] * n + [9.0], seed=n, reason="solved", target=8.0) for n in (1, 3)]
-    unsolved = make_curves([1.0, 2.0], seed=9, reason="generations", target=8.0)
-    heads, (_, count, share, _, interval, extremes, steps, seconds) = tabulate(
-        group_runs([*solved, unsolved]), "a laptop"
-    )
+    groups = group_runs([*solved, make_curves([1.0, 2.0], seed=9, reason="generations", target=8.0)])
+    heads, (_, count, share, _, interval, extremes, steps, seconds) = tabulate(groups, "a laptop")
     assert (count, share, interval, extremes) == ("3", "2 of 3", "2.00 to 9.00", "2.00 to 9.00")
     assert (steps, seconds) == ("30", "3.0")  # medians of 20 and 40 steps, of 2 and 4 seconds
     assert heads[-2:] == ("steps to target", "seconds on a laptop")
@@ -94,13 +95,8 @@ def test_runs_without_target_or_evaluation_have_no_result(make_curves):
 
 
 def test_the_table_is_written_for_other_programs(make_curves):
-    groups = group_runs(
-        [
-            make_curves([-3.0], seed=1, target=0.0),
-            make_curves([-5.0], seed=2, target=0.0),
-            make_curves([2.0], kind="ars"),
-        ]
-    )
+    runs = [make_curves([mean], seed=seed, target=0.0) for seed, mean in ((1, -3.0), (2, -5.0))]
+    groups = group_runs([*runs, make_curves([2.0], kind="ars")])
     rows = {row["config"]: row for row in csv.DictReader(io.StringIO(as_csv(groups)))}
     assert rows["snes"]["seeds"] == "1 2" and float(rows["snes"]["iqm"]) == -4 and rows["ars"]["solver.kind"] == "ars"
     found = json.loads(as_json(groups))
@@ -109,59 +105,37 @@ def test_the_table_is_written_for_other_programs(make_curves):
     assert [run["evaluation"] for run in snes["results"]] == [-3, -5] and snes["settings"]["solver.kind"] == "snes"
 
 
-def test_a_run_that_has_ended_keeps_its_last_evaluation(make_curves):
+def test_a_run_that_has_ended_keeps_its_last_evaluation_and_the_grid_ends_where_the_first_unfinished_run_is(
+    make_curves,
+):
     short = make_curves([1.0, 5.0], seed=1, reason="solved")
     long = make_curves([None, 2.0, None, 4.0], seed=2, reason="generations")
     (group,) = group_runs([short, long])
     assert group.extent("generation", "eval_mean") == (2, 4)  # from where all have one to the end of the longest
     assert group.sample(np.array([2, 3, 4]), "generation", "eval_mean").tolist() == [[5, 5, 5], [2, 3, 4]]
-
-
-def test_the_grid_ends_where_the_first_unfinished_run_is(make_curves):
-    unfinished = make_curves([1.0, 2.0, 3.0], seed=1)
-    finished = make_curves([1.0, 1.0, 1.0, 1.0, 1.0], seed=2, reason="generations")
-    assert group_runs([unfinished, finished])[0].extent("generation", "eval_mean") == (1, 3)
+    (group,) = group_runs([make_curves([1.0, 2.0, 3.0], seed=1), make_curves([1.0] * 5, seed=2, reason="generations")])
+    assert group.extent("generation", "eval_mean") == (1, 3)
 
 
 def test_of_two_runs_with_the_same_seed_the_longer_one_counts(make_curves):
-    runs = [make_curves([1.0, 2.0], path="long"), make_curves([1.0], path="short"), make_curves([3.0], seed=2)]
-    (group,) = group_runs(runs)
-    assert [(run.config["seed"], len(run)) for run in group.runs] == [(1, 2), (2, 1)]
+    runs = [make_curves([1.0, 2.0], path="long"), make_curves([1.0], path="short")]
+    (group,) = group_runs([*runs, make_curves([3.0], seed="x"), make_curves([3.0], seed=0)])
+    assert [(run.config["seed"], len(run)) for run in group.runs] == [(0, 1), (1, 2), ("x", 1)]
     assert [*group.tell_left_out()] == ["short: same config and seed as long"]
 
 
-def test_the_command_names_the_runs_that_are_left_out(two_runs, tmp_path):
-    for name in ("first", "again", "other"):
-        shutil.copytree(two_runs / "one-seed-1", tmp_path / "runs" / name)
-    other = tmp_path / "runs/other/config.yaml"
-    other.write_text(other.read_text().replace("sigma: 0.3", "sigma: 0.4"))
-    first, again = tmp_path / "runs/first", tmp_path / "runs/again"
-    metrics = (again / "metrics.csv").read_text().splitlines(keepends=True)
-    (again / "metrics.csv").write_text("".join(metrics[:-1]))
-    ended = invoke("compare", tmp_path / "runs", "--out", tmp_path)
-    assert ended.code == 0 and ended.stderr == f"left out: {again}: same config and seed as {first}\n"
-
-
-def test_what_changes_no_result_makes_no_group(make_curves):
-    first, second = make_curves([1.0], seed=1, target=5.0), make_curves([1.0], seed=2, target=7.0)
-    assert len(group_runs([first, second])) == 1
-    assert len(group_runs([first, make_curves([1.0], sigma=0.5)])) == 2
-
-
-def test_groups_are_named_by_their_kinds(two_runs):
+def test_groups_are_named_by_their_kinds_and_the_keys_that_differ_if_these_change_a_result(two_runs, make_curves):
     run = read_curves(two_runs / "one-seed-1")
     solver = run.config["solver"] | {"kind": "cma_es", "optimizer": None}
     groups = group_runs([run, dataclasses.replace(run, config=run.config | {"solver": solver})])
     assert [group.label for group in groups] == ["openai_es, adam", "cma_es"]
+    runs = [make_curves([1.0], seed=seed, target=seed + 5.0) for seed in (1, 2)]
+    assert [group.label for group in group_runs(runs)] == ["snes"]
+    runs += [make_curves([1.0], kind="ars", episodes=episodes) for episodes in (1, 5)]
+    assert {group.label for group in group_runs(runs)} == {"snes", "ars, episodes 1", "ars, episodes 5"}
 
 
-def test_groups_of_one_kind_are_named_by_the_keys_that_differ(make_curves):
-    runs = [make_curves([1.0], kind="ars", episodes=episodes) for episodes in (1, 5)] + [make_curves([1.0])]
-    labels = {group.label for group in group_runs(runs)}
-    assert labels == {"snes", "ars, episodes 1", "ars, episodes 5"}
-
-
-def test_the_plot_has_a_band_and_a_line_for_each_group(make_curves):
+def test_the_plot_has_a_band_and_a_line_for_each_group_and_ten_look_different(make_curves):
     runs = [make_curves([1.0, 3.0], seed=1, target=4.0), make_curves([2.0, 6.0], seed=2, target=4.0)]
     for band in ("range", "bootstrap"):
         figure = draw_comparison(group_runs([*runs, make_curves([0.0, 1.0], kind="ars")]), "iteration", band=band)
@@ -174,9 +148,6 @@ def test_the_plot_has_a_band_and_a_line_for_each_group(make_curves):
         assert line.get_ydata()[[0, -1]] == pytest.approx([1.5, 4.5])  # means over the seeds
         (drawn,) = axes.collections  # a single run has no band
         assert drawn.get_datalim(axes.transData).intervaly == pytest.approx([1, 6])
-
-
-def test_ten_groups_look_different(make_curves):
     groups = group_runs([make_curves([1.0, 2.0], sigma=number / 10) for number in range(10)])
     (axes,) = draw_comparison(groups, "steps").axes
     assert len({(line.get_color(), line.get_marker()) for line in axes.lines}) == len(groups) == 10

@@ -1,7 +1,6 @@
 """The dashboard's server: what it answers, and what it refuses."""
 
 import gzip
-import hashlib
 import http.client
 import json
 import os
@@ -11,6 +10,7 @@ import pytest
 from mpies.core.errors import ConfigError
 from mpies.report.web.dashboard import serve
 from tests.report.web.served_runs import known_to, line
+from tests.support import read_files
 
 
 def ask(server, path, method="GET", **headers):
@@ -28,11 +28,13 @@ def get(server, path, **headers):
     return ask(server, path, **headers)[::2]
 
 
-def test_runs_and_updates_are_answered_as_json(server):
+def test_runs_and_updates_are_answered_as_json_small_and_compressed(server):
     status, content = get(server, "/api/runs")
     assert status == 200 and [run["name"] for run in json.loads(content)] == ["first", "group/long", "truncated"]
-    status, content = get(server, "/api/run?name=group%2Flong")
-    assert status == 200 and json.loads(content)["columns"]["generation"][-1] == 2000
+    status, headers, content = ask(server, "/api/run?name=group%2Flong", **{"Accept-Encoding": "gzip"})
+    assert status == 200 and headers["Content-Encoding"] == "gzip" and len(content) < 50_000
+    update = gzip.decompress(content)
+    assert len(update) > 2 * len(content) and json.loads(update)["columns"]["generation"][-1] == 2000
 
 
 def test_what_a_client_has_already_is_not_sent_again(server, run_folder):
@@ -45,63 +47,46 @@ def test_what_a_client_has_already_is_not_sent_again(server, run_folder):
     assert get(server, "/api/run?name=first", **known)[0] == 200
 
 
-def test_the_page_is_part_of_the_package(server):
-    files = {
-        "/": b"<title>",
-        "/page.js": b"use strict",
-        "/page.css": b"body",
-        "/uPlot.js": b"uPlot",
-        "/uPlot.css": b"{",
-    }
-    for path, words in files.items():
-        status, content = get(server, path)
-        assert status == 200 and words in content
-
-
-def test_a_download_is_named_after_its_run(server, run_folder):
-    _, headers, content = ask(server, "/file?run=group/long&file=best.h5")
-    assert headers["Content-Disposition"] == "attachment; filename*=UTF-8''group-long-best.h5"
-    assert content == (run_folder / "group/long/best.h5").read_bytes()
-    assert "default-src 'self'" in headers["Content-Security-Policy"]
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        *(("/", b"<title>"), ("/page.js", b"use strict"), ("/page.css", b"body")),
+        *(("/uPlot.js", b"uPlot"), ("/uPlot.css", b"{"), ("/file?run=group/long&file=best.h5", b"a policy" * 100)),
+    ],
+)
+def test_the_page_is_part_of_the_package_and_a_download_is_named_after_its_run(path, words, server, run_folder):
+    status, headers, content = ask(server, path)
+    assert status == 200 and words in content and "default-src 'self'" in headers["Content-Security-Policy"]
+    if "best.h5" in path:
+        assert headers["Content-Disposition"] == "attachment; filename*=UTF-8''group-long-best.h5"
+        os.truncate(run_folder / "group/long/best.h5", 2**40)  # more than the memory holds
+        assert get(server, path)[0] == 404
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        "/../secret.txt",
-        "/%2e%2e/secret.txt",
-        "//etc/passwd",
-        "/page/../../secret.txt",
-        "/file?run=first&file=../../secret.txt",
-        "/file?run=..&file=secret.txt",
-        "/file?run=first/../..&file=log.txt",
-        "/file?run=first&file=/etc/passwd",
-        "/file?run=/etc&file=passwd",
-        "/file?run=outside&file=log.txt",
-        "/file?run=first&file=report.html",
-        "/file?run=first&file=ranks.json",
-        "/api/run?name=../outside",
-        "/api/run?name=outside",
-        "/api/run",
+        *("/../secret.txt", "/%2e%2e/secret.txt", "//etc/passwd", "/page/../../secret.txt"),
+        *("/file?run=first&file=../../secret.txt", "/file?run=..&file=secret.txt", "/file?run=first&file=/etc/passwd"),
+        *("/file?run=first/../..&file=log.txt", "/file?run=/etc&file=passwd", "/file?run=outside&file=log.txt"),
+        *("/file?run=first&file=report.html", "/file?run=first&file=ranks.json", "/file?run=first&file=best.h5"),
+        *("/api/run?name=../outside", "/api/run?name=outside", "/api/run"),
+        *("/api/run?name=first", "/api/runs", "/api/run?name=linked"),
     ],
 )
 def test_nothing_outside_the_folder_is_served(path, server, run_folder):
-    outside = run_folder.parent / "outside"
+    outside, secret = run_folder.parent / "outside", run_folder.parent / "secret.txt"
     outside.mkdir()
     for name in ("config.yaml", "log.txt"):
         (outside / name).write_text("a secret")
     (run_folder / "outside").symlink_to(outside)
-    (run_folder / "first" / "report.html").symlink_to(run_folder.parent / "secret.txt")
+    (run_folder / "linked").mkdir()
+    for name in ("first/log.txt", "first/metrics.csv", "first/best.h5", "first/report.html", "linked/config.yaml"):
+        (run_folder / name).unlink(missing_ok=True)
+        (run_folder / name).symlink_to(secret)
     status, content = get(server, path)
-    assert status == 404 and b"secret" not in content and b"root:" not in content
-
-
-def test_links_inside_a_run_show_nothing(server, run_folder):
-    for name in ("config.yaml", "log.txt", "metrics.csv", "best.h5"):
-        (run_folder / "first" / name).unlink()
-        (run_folder / "first" / name).symlink_to(run_folder.parent / "secret.txt")
-    for path in ("/api/runs", "/api/run?name=first", "/file?run=first&file=best.h5"):
-        assert b"a secret" not in get(server, path)[1]
+    assert status == (200 if path in ("/api/runs", "/api/run?name=first") else 404)
+    assert b"a secret" not in content and b"root:" not in content
 
 
 def test_only_gets_for_this_machine_are_answered(server):
@@ -148,18 +133,9 @@ def test_another_site_has_no_answer_even_with_the_cookie(headers, server):
     assert get(server, "/", **{"Sec-Fetch-Site": "cross-site"})[0] == 200  # a link to the page, which holds no data
 
 
-def test_a_file_that_is_too_large_for_the_memory_is_not_sent(server, run_folder):
-    os.truncate(run_folder / "first/best.h5", 2**40)
-    assert get(server, "/file?run=first&file=best.h5")[0] == 404
-
-
 def test_reading_changes_no_file(server, run_folder):
     def state():
-        return {
-            str(path): (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())
-            for path in run_folder.rglob("*")
-            if path.is_file()
-        }
+        return {path: (path.stat().st_mtime_ns, content) for path, content in read_files(run_folder).items()}
 
     before = state()
     for path in ("/", "/api/runs", "/api/run?name=first", "/file?run=first&file=best.h5"):
@@ -167,16 +143,9 @@ def test_reading_changes_no_file(server, run_folder):
     assert state() == before
 
 
-def test_an_update_is_small_and_compressed(server):
-    _, headers, content = ask(server, "/api/run?name=group%2Flong", **{"Accept-Encoding": "gzip"})
-    assert headers["Content-Encoding"] == "gzip" and len(content) < 50_000
-    assert len(gzip.decompress(content)) > 2 * len(content)
-
-
 def test_errors_are_one_line(tmp_path, server):
     with pytest.raises(ConfigError, match="is not a folder; give the one that contains your runs"):
         serve(tmp_path / "absent", "127.0.0.1", 0)
-    with pytest.raises(ConfigError, match="cannot be listened on"):
-        serve(tmp_path, "127.0.0.1", server.server_address[1])
-    with pytest.raises(ConfigError, match="cannot be listened on"):
-        serve(tmp_path, "no.such.host.invalid", 0)
+    for host, port in (("127.0.0.1", server.server_address[1]), ("no.such.host.invalid", 0)):
+        with pytest.raises(ConfigError, match="cannot be listened on"):
+            serve(tmp_path, host, port)

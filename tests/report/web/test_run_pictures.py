@@ -12,16 +12,16 @@ from tests.report.web.test_dashboard import get
 
 
 def test_pictures_and_films_are_listed_and_sent(server, run_folder):
-    run = run_folder / "first"
+    run, view, picture = run_folder / "first", RunView(run_folder, "first"), run_folder / "first/reward.png"
     (run / "film.mp4").write_bytes(bytes(range(256)) * 10)
-    (run / "reward.png").write_bytes(b"a picture")
-    (run / ".unfinished.mp4").touch()
+    picture.write_bytes(b"a picture")
+    for name in (".unfinished.mp4", "drawing.svg"):
+        (run / name).touch()
     (run / "link.png").symlink_to(run_folder.parent / "secret.txt")
-    (run / "drawing.svg").touch()
-    assert [name for name, _ in list_pictures(RunView(run_folder, "first"))] == ["film.mp4", "reward.png"]
-    assert [name for name, _ in read_update(RunView(run_folder, "first"))["pictures"]] == ["film.mp4", "reward.png"]
+    assert [name for name, _ in list_pictures(view)] == ["film.mp4", "reward.png"]
+    assert [name for name, _ in read_update(view)["pictures"]] == ["film.mp4", "reward.png"]
     assert get(server, "/file?run=first&file=reward.png") == (200, b"a picture")
-    for file in (
+    hidden = (
         "link.png",
         "../../secret.txt",
         "ranks.json",
@@ -29,16 +29,12 @@ def test_pictures_and_films_are_listed_and_sent(server, run_folder):
         "absent.png",
         "..%2Ffirst%2Freward.png",
         "%00.png",
-    ):
+    )
+    for file in hidden:
         assert get(server, f"/file?run=first&file={file}")[0] == 404
-
-
-def test_a_picture_that_is_drawn_twice_in_a_second_is_told_apart(run_folder):
-    view, file = RunView(run_folder, "first"), run_folder / "first" / "reward.png"
-    file.touch()
-    os.utime(file, ns=(0, 10**18 + 10**8))
+    os.utime(picture, ns=(0, 10**18 + 10**8))
     before = list_pictures(view)
-    os.utime(file, ns=(0, 10**18 + 9 * 10**8))
+    os.utime(picture, ns=(0, 10**18 + 9 * 10**8))  # drawn twice in a second
     assert list_pictures(view) != before
 
 

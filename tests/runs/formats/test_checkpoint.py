@@ -22,13 +22,16 @@ def write_checkpoints(run, generations):
     return run
 
 
-def generations_of(run):
-    return [int(path.stem.removeprefix("generation-")) for path in list_checkpoints(run)]
-
-
 def test_the_newest_undamaged_checkpoint_is_taken_and_the_damaged_one_named(tmp_path):
+    assert newest_checkpoint(tmp_path, print) is None
     run, warnings = write_checkpoints(tmp_path, [5, 10, 20]), []
-    (run / "checkpoints" / ".generation-00000030.h5.1.tmp").write_bytes(b"cut off")
+    for name in (
+        ".generation-00000030.h5.1.tmp",
+        "generation-3.h5",
+        "generation-00000040.h5.bak",
+        "generation-0000000x.h5",
+    ):
+        (run / "checkpoints" / name).write_bytes(b"other")
     newest = checkpoint_path(run, 20)
     newest.write_bytes(newest.read_bytes()[:-10])
     arrays, attributes = newest_checkpoint(run, warnings.append)
@@ -39,14 +42,6 @@ def test_the_newest_undamaged_checkpoint_is_taken_and_the_damaged_one_named(tmp_
         assert (checkpoint and checkpoint[1]["generation"]) == expected
 
 
-def test_without_an_undamaged_checkpoint_there_is_none(tmp_path):
-    assert newest_checkpoint(tmp_path, print) is None
-    run, warnings = write_checkpoints(tmp_path, [1]), []
-    checkpoint_path(run, 1).write_bytes(b"")
-    assert newest_checkpoint(run, warnings.append) is None
-    assert len(warnings) == 1
-
-
 def test_a_newer_format_is_no_damage(tmp_path):
     run = write_checkpoints(tmp_path, [1, 2])
     body = checkpoint_path(run, 2).read_bytes()[512:]
@@ -55,28 +50,13 @@ def test_a_newer_format_is_no_damage(tmp_path):
         newest_checkpoint(run, print)
 
 
-def test_other_files_are_no_checkpoints(tmp_path):
-    run = write_checkpoints(tmp_path, [3, 12])
-    for name in ("generation-3.h5", "generation-00000004.h5.bak", "generation-0000000x.h5"):
-        (run / "checkpoints" / name).write_bytes(b"")
-    assert generations_of(run) == [12, 3]
-
-
-def test_the_first_and_the_newest_are_kept(tmp_path):
+def test_the_first_where_replays_begin_and_the_newest_are_kept(tmp_path):
     run = write_checkpoints(tmp_path, [0, 2, 4, 6, 8])
-    remove_old_checkpoints(run, keep=2)
-    assert generations_of(run) == [8, 6, 0]
-    remove_old_checkpoints(run, keep=2)
-    assert generations_of(run) == [8, 6, 0]
-    remove_old_checkpoints(run, keep=1)
-    assert generations_of(run) == [8, 0]
-
-
-def test_replays_need_the_checkpoint_of_generation_0(tmp_path):
-    run = write_checkpoints(tmp_path, [0, 2])
+    for keep, left in ((2, [8, 6, 0]), (2, [8, 6, 0]), (1, [8, 0])):
+        remove_old_checkpoints(run, keep)
+        assert [int(path.stem.removeprefix("generation-")) for path in list_checkpoints(run)] == left
     assert first_checkpoint(run)[1]["generation"] == 0
     checkpoint_path(run, 0).unlink()
-    with pytest.raises(
-        RunError, match=r"the first checkpoint, generation-00000000\.h5, where replays begin, is missing"
-    ):
+    words = r"the first checkpoint, generation-00000000\.h5, where replays begin, is missing"
+    with pytest.raises(RunError, match=words):
         first_checkpoint(run)

@@ -45,13 +45,6 @@ def test_what_is_read_is_what_was_packed_to_the_bit(file):
             assert arrays[name].tobytes() == expected.tobytes(), name
 
 
-def test_reading_begins_after_the_given_generation_and_without_a_file_there_are_no_records(file, tmp_path):
-    path, _ = file
-    assert generations(path, after=3) == [4, 5]
-    assert generations(path, after=5) == generations(path, after=9) == []
-    assert generations(tmp_path / "none") == []
-
-
 def test_a_file_that_is_cut_off_has_the_complete_records_before_the_cut(file):
     path, ends = file
     content = path.read_bytes()
@@ -79,8 +72,10 @@ def test_a_record_out_of_order_ends_the_file(order, readable, tmp_path):
     assert generations(path) == readable
 
 
-def test_the_end_of_a_generation_is_the_byte_behind_its_record(file):
+def test_reading_begins_after_a_generation_whose_end_is_the_byte_behind_its_record(file, tmp_path):
     path, ends = file
+    assert generations(path, after=3) == [4, 5]
+    assert generations(path, after=5) == generations(path, after=9) == generations(tmp_path / "none") == []
     found = [ledger.find_end(path, generation) for generation in range(GENERATIONS + 1)]
     assert found == [(None, 0), *enumerate(ends, 1)]
     assert ledger.find_end(path, 99) == (GENERATIONS, ends[-1])
@@ -89,26 +84,21 @@ def test_the_end_of_a_generation_is_the_byte_behind_its_record(file):
     assert ledger.find_end(path.with_name("none"), 4) == (None, 0)
 
 
-@pytest.mark.parametrize("garbage", [b"MPL1", b"MPL1" + b"\xff" * 12, b"\0" * 100, b"x" * 1000])
-def test_garbage_behind_the_last_record_is_not_read(garbage, file):
-    path, _ = file
-    path.write_bytes(path.read_bytes() + garbage)
-    assert generations(path) == [1, 2, 3, 4, 5]
+def record_with(body):
+    return ledger._HEAD.pack(ledger.MAGIC, len(body), zlib.crc32(body)) + body
 
 
 @pytest.mark.parametrize(
-    "body",
+    "garbage",
     [
-        b'[["generation", "|O", []]]\n12345678',
-        b'[["generation", "<i8", [99999999999]]]\n',
-        b'[["generation", "|S4", []]]\nabcd',
-        b"[]\n",
-        b"7\n",
-        b"[" * 10_000,
+        *(b"MPL1", b"MPL1" + b"\xff" * 12, b"\0" * 100, b"x" * 1000),
+        record_with(b'[["generation", "|O", []]]\n12345678'),
+        record_with(b'[["generation", "<i8", [99999999999]]]\n'),
+        record_with(b'[["generation", "|S4", []]]\nabcd'),
+        *(record_with(b"[]\n"), record_with(b"7\n"), record_with(b"[" * 10_000)),
     ],
 )
-def test_a_record_that_another_program_has_made_ends_the_file(body, file):
+def test_garbage_or_a_record_that_another_program_has_made_ends_the_file(garbage, file):
     path, _ = file
-    head = ledger._HEAD.pack(ledger.MAGIC, len(body), zlib.crc32(body))
-    path.write_bytes(path.read_bytes() + head + body + ledger.pack_record(record(6)))
+    path.write_bytes(path.read_bytes() + garbage + ledger.pack_record(record(6)))
     assert generations(path) == [1, 2, 3, 4, 5]

@@ -35,42 +35,32 @@ def test_a_policy_is_read_as_it_was_written(tmp_path):
     assert list(policy.constants) == ["reference"] and policy.constants["reference"].shape == (5, 4)
 
 
-def test_of_a_run_the_best_policy_is_taken_else_the_newest(tmp_path):
-    (tmp_path / "config.yaml").write_text(f"{CONFIG}versions: {{mpies: '1'}}\n")
-    with pytest.raises(RunError, match="contains no policy yet; the first is saved at the first evaluation"):
-        find_policy(tmp_path)
-    write_policy(tmp_path / "policy.h5", generation=9)
-    assert load_policy(tmp_path).generation == 9
-    write_policy(tmp_path / "best.h5", generation=4)
-    assert load_policy(tmp_path).generation == 4
-
-
-def test_a_folder_that_is_no_run_is_named_with_a_run_in_it(tmp_path):
+def test_of_a_run_the_best_policy_is_taken_else_the_newest_and_of_another_folder_a_run_is_named(tmp_path):
     with pytest.raises(RunError) as error:
         find_policy(tmp_path)
     assert str(error.value) == f"{tmp_path}: is a folder, but not a run; give a run directory or a policy file"
     for name in ("b/c", "a"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "config.yaml").write_text(f"{CONFIG}versions: {{mpies: '1'}}\n")
-    with pytest.raises(RunError) as error:
+    with pytest.raises(RunError, match=f"; give one of the runs in it, such as {tmp_path}/a$"):
         find_policy(tmp_path)
-    cure = f"give one of the runs in it, such as {tmp_path}/a"
-    assert str(error.value) == f"{tmp_path}: is a folder, but not a run; {cure}"
+    run = tmp_path / "a"
+    with pytest.raises(RunError, match="contains no policy yet; the first is saved at the first evaluation"):
+        find_policy(run)
+    for name, generation in (("policy.h5", 9), ("best.h5", 4)):
+        write_policy(run / name, generation)
+        assert load_policy(run).generation == generation
 
 
 PACKED = Interface(4, Discrete(2)).pack()
+ALIASES = "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in pairwise("abcdefgh"))
+WIDE = {"parameters": np.zeros(82, np.float32), "normalization": np.ones((2, 9), np.float32)}
 HOSTILE = {
     "no config": ({"config": None}, {}),
     "a number": ({"config": 7}, {}),
     "a list": ({"config": "[1, 2]"}, {}),
     "deep": ({"config": "{a: " * 90 + "1" + "}" * 90}, {}),
-    "aliases": (
-        {
-            "config": "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
-            + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in pairwise("abcdefgh"))
-        },
-        {},
-    ),
+    "aliases": ({"config": "a: &a [1,1,1,1,1,1,1,1,1,1]\n" + ALIASES}, {}),
     "a long number": ({"config": "seed: " + "9" * 60_000}, {}),
     "a date": ({"config": "environment: {id: CartPole-v1}\nseed: 2024-13-45"}, {}),
     "generation": ({"generation": "x"}, {}),
@@ -80,14 +70,7 @@ HOSTILE = {
     "no normalization": ({}, {"normalization": None}),
     "interface": ({}, {"constants/interface": PACKED[:-3]}),
     "kinds": ({}, {"constants/interface": np.frombuffer(b'[4,null,false,[["os",2]]]', np.uint8)}),
-    "statistics": (
-        {},
-        {
-            "constants/interface": PACKED,
-            "parameters": np.zeros(82, np.float32),
-            "normalization": np.ones((2, 9), np.float32),
-        },
-    ),
+    "statistics": ({}, {"constants/interface": PACKED, **WIDE}),
     "images": ({}, {"constants/interface": np.frombuffer(b'[4,[2,3],false,[["Discrete",2]]]', np.uint8)}),
 }
 
@@ -99,11 +82,8 @@ def test_a_policy_file_that_a_stranger_has_made_is_refused_in_one_line(case, tmp
     arrays = {name: value for name, value in (ARRAYS | values).items() if value is not None}
     path = tmp_path / "x.h5"
     path.write_bytes(hdf5.pack(arrays, {name: value for name, value in attributes.items() if value is not None}))
-    for command in (
-        ("evaluate", path),
-        ("play", path, "--video", "x.gif"),
-        ("export", path, "--to", tmp_path / "x.py"),
-    ):
+    export = "export", path, "--to", tmp_path / "x.py"
+    for command in (("evaluate", path), ("play", path, "--video", "x.gif"), export):
         assert_refused(invoke(*command), "" if case == "statistics" else str(path))
 
 
@@ -116,19 +96,13 @@ def test_what_a_policy_must_know_of_an_environment_is_packed_and_unpacked():
         assert (other.observation_size, other.shape, repr(other.action)) == (6, shape, repr(action))
 
 
-def test_a_file_without_parameters_is_no_policy(tmp_path):
+def test_a_file_without_parameters_or_with_a_wrong_config_is_no_policy(tmp_path):
     path = write_policy(tmp_path / "x.h5", arrays={"solver/mean": np.zeros(3)})
     with pytest.raises(RunError, match=r"x\.h5: is not a policy; give a run directory, best\.h5 or policy\.h5"):
         load_policy(path)
-
-
-def test_a_config_that_is_wrong_is_a_mistake_in_that_file(tmp_path):
-    path = write_policy(tmp_path / "x.h5", config="environment: {id: CartPole-v1}\nsolver: {population: 7}\n")
+    write_policy(path, config="environment: {id: CartPole-v1}\nsolver: {population: 7}\n")
     with pytest.raises(ConfigError, match=r"x\.h5: solver\.population must be even"):
         load_policy(path)
-
-
-def test_arrays_are_selected_by_their_prefix():
     arrays = {"solver/mean": 1, "solver/a/b": 2, "solvers": 3, "normalizer/count": 4}
     assert select(arrays, "solver/") == {"mean": 1, "a/b": 2}
 

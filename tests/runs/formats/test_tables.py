@@ -35,39 +35,27 @@ def path(tmp_path):
     return tmp_path / "evaluations.csv"
 
 
-def test_each_episode_that_worked_has_a_row(path):
+def test_each_episode_that_worked_has_a_row_and_what_is_newer_than_the_run_is_evaluated_again(path):
     write(path, 0, 1)
     assert path.read_text() == f"{HEADER}1,0.5,1.5,10\n1,0.5,0.333333333,12\n"
-
-
-def test_what_is_newer_than_the_run_is_evaluated_again(path):
-    write(path, 0, 1, 2, 3)
+    write(path, 1, 2, 3)
     write(path, 2, 3, 4)
     assert generations(path) == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
-def test_a_row_that_was_cut_off_is_removed(path):
+def test_a_row_that_was_cut_off_or_damaged_costs_no_other_one(path):
     write(path, 0, 1, 2)
     path.write_bytes(path.read_bytes()[:-4])
     write(path, 1, 2)
     assert generations(path) == [1, 1, 2, 2]
-    path.write_text(HEADER[:5])
-    write(path, 1, 2)
-    assert generations(path) == [2, 2]
-
-
-def test_another_file_of_that_name_is_replaced(path):
-    path.write_text("1,2\n3,4\n")
-    write(path, 9, 10)
-    assert generations(path) == [10, 10]
-
-
-def test_a_damaged_row_costs_no_other_one(path):
-    write(path, 0, 1, 2, 3)
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[:3], "\0" + lines[3], *lines[4:]]))
-    write(path, 3, 4)
-    assert generations(path) == [1, 1, 2, 3, 3, 4, 4]
+    write(path, 2, 3)
+    assert generations(path) == [1, 1, 2, 3, 3]
+    for content in (HEADER[:5], "1,2\n3,4\n"):  # also another file of that name
+        path.write_text(content)
+        write(path, 1, 2)
+        assert generations(path) == [2, 2]
 
 
 def test_the_line_ends_of_a_spreadsheet_cost_no_row(path):

@@ -1,7 +1,6 @@
 """Populations and means, played by an Evaluator."""
 
 import dataclasses
-import logging
 
 import numpy as np
 import pytest
@@ -9,11 +8,9 @@ import pytest
 from mpies.comm import connect
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
-from mpies.envs.base import SEED_BITS
 from mpies.rollouts.batch import rollout_record
-from mpies.rollouts.queue import FailureGroup
 from mpies.training.control import Control, TrainingStopped
-from mpies.training.evaluation.evaluator import Evaluator, in_order, results_of_members
+from mpies.training.evaluation.evaluator import Evaluator, results_of_members
 from mpies.training.evaluation.generation import Part, QueueKey
 from mpies.training.learner import Learner
 from mpies.training.task import Task
@@ -54,18 +51,9 @@ def bits_of(population):
 
 
 @on_one_and_three_ranks
-@pytest.mark.parametrize(
-    "sections",
-    [
-        {"policy": {"hidden": [], "statistics_fraction": 0.5}},
-        {"solver": {"population": 12, "sigma": 0.5, "episodes": 3, "fitness": "sign"}},
-        {"solver": {"kind": "deep_ga", "population": 12, "parents": 4}},
-        {"environment": {"id": "function:rastrigin", "dimension": 5}, "policy": {"kind": "none"}},
-    ],
-    ids=["statistics", "episodes", "payload", "function"],
-)
-def test_all_ranks_together_play_what_one_plays_alone(sections, ranks):
-    comm = connect()
+def test_all_ranks_together_play_what_one_plays_alone(ranks):
+    comm, solver = connect(), {"population": 12, "sigma": 0.5, "episodes": 3, "fitness": "sign"}
+    sections = {"solver": solver, "policy": {"hidden": [], "statistics_fraction": 0.5}}
     population, expected = Rig(comm, **sections).evaluate(), Rig(Serial(), **sections).evaluate()
     assert len(set(expected.results.returns)) > 3
     assert population.indices.tolist() == expected.indices.tolist()
@@ -86,6 +74,24 @@ def test_whole_populations_are_played_until_the_batch_has_enough_steps():
     assert len(population.indices) == len(returns) // 2
     assert sum(len(sums) for sums in population.observations) <= len(returns)
     assert [key.batch for key in rig.evaluator.queues] == list(range(len(returns) // 12))
+
+
+def note_draws(rig):
+    """A list that gets (generation, batch) of the noise indices which the solver of `rig` draws, and how it draws."""
+    drawn, draw = [], rig.solver.population_indices
+    rig.solver.population_indices = lambda *arguments: drawn.append(arguments) or draw(*arguments)
+    return drawn, draw
+
+
+def test_the_noise_indices_of_each_batch_are_drawn_once():
+    rig = Rig(Serial(), solver={"population": 12, "sigma": 0.5, "timesteps_per_batch": 700})
+    drawn, draw = note_draws(rig)
+    populations = [rig.evaluate(generation) for generation in range(2)]
+    assert len(drawn) == len(set(drawn)) and (0, 1) in drawn  # the first generation has two batches at least
+    for generation, population in enumerate(populations):
+        batches = 1 + max(batch for made, batch in drawn if made == generation)
+        expected = [index for batch in range(batches) for index in draw(generation, batch)]
+        assert population.indices.tolist() == expected
 
 
 @on_one_and_three_ranks
@@ -121,19 +127,19 @@ def test_a_second_evaluation_at_the_target_confirms(second, is_confirmed, monkey
     assert rig.evaluate_mean().confirmed is is_confirmed
 
 
-def test_a_function_is_evaluated_once():
-    function = {"environment": {"id": "function:sphere", "dimension": 3}, "policy": {"kind": "none"}}
-    assert Rig(Serial(), **function).evaluate_mean().returns.tolist() == [0.0]
-
-
-def test_with_overlap_the_next_generation_is_open_and_goes_on():
-    rig = Rig(Serial(), overlap=1, solver={"kind": "pepg", "population": 12})
+@pytest.mark.parametrize("is_last", [False, True])
+def test_with_overlap_the_next_generation_is_open_and_goes_on_unless_this_is_the_last_one(is_last):
+    rig = Rig(Serial(), overlap=1, solver={"kind": "pepg", "population": 12}, stop={"generations": 2 if is_last else 9})
     rig.updater.generation = rig.updater.learner.clock.generation = 1
+    drawn, _ = note_draws(rig)
     parts, upcoming = rig.updater.next_parts()
     rig.evaluator.evaluate(parts, 1, prefetch=upcoming)
-    opened = rig.evaluator.queues[QueueKey(2, "training", 0)]
-    rig.evaluator.evaluate([upcoming], 2)
-    assert rig.evaluator.queues == {QueueKey(2, "training", 0): opened} and opened.is_finished.all()
+    opened = rig.evaluator.queues.get(QueueKey(2, "training", 0))
+    assert (opened is None) == is_last
+    if opened:
+        rig.evaluator.evaluate([upcoming], 2)
+        assert rig.evaluator.queues == {QueueKey(2, "training", 0): opened} and opened.is_finished.all()
+        assert drawn == [(1, 0), (2, 0)]
 
 
 @on_one_and_three_ranks
@@ -151,12 +157,6 @@ def test_the_parts_of_a_generation_are_one_population_in_member_order(ranks):
     assert (divided.results.steps[:6] == 6).all() and (whole.results.steps[:6] > 6).all()
     assert divided.indices.tolist() == whole.indices.tolist()
     assert all(queue.batch.is_training for queue in rig.evaluator.queues.values())
-
-
-def test_the_generation_after_the_last_one_is_not_begun():
-    rig = Rig(Serial(), overlap=1, solver={"kind": "pepg", "population": 12}, stop={"generations": 1})
-    rig.evaluate()
-    assert list(rig.evaluator.queues) == [QueueKey(0, "training", 0)]
 
 
 @on_one_and_three_ranks
@@ -184,38 +184,6 @@ def test_an_abandoned_generation_raises():
         rig.evaluate()
 
 
-def test_failures_are_logged_with_generation_member_episode_and_seed(caplog):
-    rig = Rig(Serial(), solver={"population": 4, "episodes": 2}, noise={"size": 20000})
-    parts, _ = rig.updater.next_parts()
-    queue, key = rig.evaluator._open_training(parts[0], 6, 1), QueueKey(6, "training", 1)
-    rig.evaluator.failures = [FailureGroup("out of balance", 1, 5, [0])]
-    with caplog.at_level(logging.WARNING):
-        rig.evaluator._log_failures(queue.batch.seeds, key)
-        rig.evaluator._log_failures(queue.batch.seeds, QueueKey(7, "evaluation", 0))
-        rig.evaluator._log_failures(queue.batch.seeds + (2 << SEED_BITS), key)
-    training, evaluation, numbered = caplog.messages
-    seed = queue.batch.seeds[5]
-    assert training == (
-        f"CartPole-v1, generation 7, member 6, episode 1 (environment seed {seed}) failed: out of balance; "
-        "it ranks worst"
-    )
-    assert "generation 7, evaluation, episode 5 " in evaluation and evaluation.endswith("; it is left out of the mean")
-    assert f"(environment seed {seed}, its episode 3) failed" in numbered
-
-
-def test_the_share_of_failed_members_reaches_the_control(monkeypatch):
-    rig = Rig(Serial())
-    player, play = rig.task.player, rig.task.player.play
-
-    def play_and_fail(queues, *rest):
-        play(queues, *rest)
-        queues[0].results["total"][:3] = np.nan
-
-    player.play = play_and_fail
-    rig.evaluate()
-    assert rig.control.failed_share == 3 / 12
-
-
 def test_results_of_members_are_means_over_their_episodes():
     records = np.zeros(6, rollout_record(payload_size=2, behaviour_size=1))
     records["rollout"] = np.arange(6)
@@ -226,9 +194,3 @@ def test_results_of_members_are_means_over_their_episodes():
     assert results.returns[0] == 3 and np.isnan(results.returns[1])
     assert results.sign_returns.tolist() == [2, 0] and results.steps.tolist() == [18, 3]
     assert results.payload.tolist() == [[8, 9], [3, 4]] and results.behaviours.tolist() == [[3], [1]]
-
-
-def test_records_are_sorted_by_rollout():
-    records = np.zeros(4, rollout_record())
-    records["rollout"], records["steps"] = [2, 0, 3, 1], [12, 10, 13, 11]
-    assert in_order(records)["steps"].tolist() == [10, 11, 12, 13]

@@ -1,9 +1,9 @@
-"""The spec of a generation as vectors."""
+"""The spec of a generation as vectors, and that of early members, which stays as it was fixed."""
 
 import numpy as np
 import pytest
 
-from mpies.solvers.base import Gaussian, Results
+from mpies.solvers.base import Gaussian
 from mpies.training.evaluation.generation import GenerationSpec
 from mpies.training.evaluation.overlap import EarlySpecs
 
@@ -25,16 +25,15 @@ def test_a_spec_is_rebuilt_from_its_vectors(normalization, limit):
         assert np.array_equal(rebuilt.normalization, normalization)
 
 
-def test_early_members_keep_their_vectors_while_the_solver_changes_its_own():
+def test_an_early_spec_keeps_its_vectors_while_the_solver_changes_its_own_and_is_ready_for_one_generation():
     spec = GenerationSpec(Gaussian(MEAN.copy(), SCALE.copy()), np.ones((2, 4), np.float32), 5)
-    fixed = EarlySpecs().fix(spec, MEAN.copy())
+    early, expected_mean = EarlySpecs(), MEAN + 7
+    fixed = early.fix(spec, expected_mean)
     before = [vector.tolist() for vector in fixed.vectors()]
-    for vector in spec.vectors():
+    for vector in (expected_mean, *spec.vectors()):
         vector += 1
     assert [vector.tolist() for vector in fixed.vectors()] == before and fixed.limit == 5
-
-
-def test_results_have_the_names_that_are_in_the_ledger():
-    arrays = vars(Results.of([1.0, 2.0]))
-    assert list(arrays) == ["returns", "sign_returns", "steps", "payload", "behaviours"]
-    assert arrays["returns"].tolist() == [1, 2]
+    assert fixed.proposal.mean.tolist() == [7, 8, 9]
+    assert early.ready is None and early.advance() is None
+    assert early.ready is fixed and early.advance() is fixed
+    assert early.ready is None and not early.state()
