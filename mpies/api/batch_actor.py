@@ -69,10 +69,7 @@ class BatchActor:
         self._make_action = action_maker(interface.action_space)
 
     def read(self, observation: Any) -> tuple[npt.NDArray[np.float32], bool]:
-        """Observations (n, o) as the policy sees them, before normalisation, and whether it was a single one.
-
-        Raises UserError for an observation of another form.
-        """
+        """Observations (n, o) before normalisation, and whether it is a single one.  Raises UserError."""
         from gymnasium.vector.utils import batch_space, iterate
 
         space = self._interface.observation_space
@@ -118,10 +115,7 @@ class BatchActor:
         return np.concatenate(actions)
 
     def write(self, actions: npt.NDArray[Any], is_single: bool) -> Any:
-        """Actions as the environment takes them: one, or n of them.
-
-        These are an array with a leading axis, but a list where the action space is a Dict or a Tuple.
-        """
+        """One action as the environment takes it, or n: an array, but a list where the space is a Dict or a Tuple."""
         made = [self._make_action(action) for action in actions]
         if is_single:
             return made[0]

@@ -33,9 +33,7 @@ Callback = Callable[[Run, Numbers], object]
 
 
 class Messages:
-    """What the ranks print on standard error: JSON lines, and what mpirun says.
-
-    All is shown at once, but for INFO and for what ends a rank.
+    """What the ranks and mpirun print on standard error: all is shown at once, but INFO and what ends a rank.
 
     error: what has ended a rank, None while nothing has.
     """

@@ -38,10 +38,7 @@ CLUSTER_OPTIONS: list[Decorator] = [
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the arguments and options that both clusters take.
-
-    It gets them as the Job that they ask for.
-    """
+    """A command with the arguments and options of all clusters; it gets them as the Job that they ask for."""
 
     @functools.wraps(command)
     def run(sweep: bool, options: "SweepOptions", ranks_per_run: int | None, **given: Any) -> None:

@@ -31,12 +31,10 @@ class Commands(click.Group):
                 limit = formatter.width - 6 - width
                 formatter.write_dl([(f"{c.name:{width}}", c.get_short_help_str(limit)) for c in commands])
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
-        run = functools.partial(super().main, *args, standalone_mode=False, **extra)
-        if not standalone_mode:
-            return run()
+    def main(self, *args: Any, **extra: Any) -> Any:
         try:
-            sys.exit(run())  # the exit code of --help, otherwise None
+            run = functools.partial(super().main, *args, standalone_mode=False)
+            sys.exit(run(**extra))  # the exit code of --help, otherwise None
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             sys.exit(error.exit_code)

@@ -39,8 +39,7 @@ class Ranks(click.IntRange):
 
             pinned, quota = len(os.sched_getaffinity(0)), find_limits()[1]
             return max(1, int(min(pinned, quota or pinned)))
-        number: int = super().convert(value, param, ctx)
-        return number
+        return int(super().convert(value, param, ctx))
 
 
 # How many of something: ranks, episodes, generations.  mpirun and NumPy take no larger numbers.
@@ -53,7 +52,6 @@ RUN = click.argument("run", type=PATH)
 RUNS = click.argument("runs", type=PATH, nargs=-1, required=True, metavar="RUN...")
 POLICY = click.argument("policy", type=PATH)
 OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE ...]")
-LAUNCHERS = ("auto", "srun", "srun:pmix", "srun:pmi2", "mpirun")
 HOST_OPTIONS: list[Decorator] = [
     click.option(
         "--hosts",
@@ -75,7 +73,7 @@ HOST_OPTIONS: list[Decorator] = [
     ),
     click.option(
         "--launcher",
-        type=click.Choice(LAUNCHERS),
+        type=click.Choice(["auto", "srun", "srun:pmix", "srun:pmi2", "mpirun"]),
         default="auto",
         help="With --hosts slurm: what starts the ranks of a Slurm job.",
     ),
@@ -117,10 +115,7 @@ def add_options(command: Callable[..., None], options: Sequence[Decorator]) -> C
 
 
 def refuse_given(names: Iterable[str], reason: str) -> None:
-    """Raise ConfigError where one of these options is on the command line, since it would have no effect.
-
-    names: of the parameters.  reason: what the message says behind the option.
-    """
+    """Raise ConfigError, `OPTION reason`, where one of these parameters is given, since it would have no effect."""
     context = click.get_current_context()
     for parameter in context.command.params:
         name = parameter.name or ""

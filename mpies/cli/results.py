@@ -1,7 +1,6 @@
 """mpies plot, report, compare, dashboard, replay, reproduce: look at runs and check them."""
 
 import contextlib
-from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -67,13 +66,12 @@ def plot(
     for run in names:
         try:
             curves = read_curves(run)
-            paths: Iterable[Path]
             if trajectory:
                 from mpies.report.trajectory import write_landscape
 
                 paths = write_landscape(run, umap, grid, episodes, width, formats, members)
             else:
-                paths = write_plots(curves.path, curves, width, formats=formats, scale=scale)
+                paths = write_plots(curves, width, formats, scale)
             for path in paths:
                 echo(path)
         except RunError as error:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mpies import kernels
 from mpies.core.streams import INITIAL_MEAN, stream
 from mpies.envs.base import Composite, Interface
 from mpies.policies.exported import aligned_stack
@@ -138,10 +139,12 @@ class Actor:
     compiled: "CompiledNetwork | None"
 
     def __init__(self, policy: Architecture, stack: npt.NDArray[np.float32]) -> None:
-        views = policy.views(stack)
+        views, head = policy.views(stack), policy.head
         self._network = policy.network(views[: policy.network_blocks])
-        self._finish = policy.head.bind(len(stack), *views[policy.network_blocks :])
-        compiled = policy.head.delegate(self._network)
+        self._finish = head.bind(len(stack), *views[policy.network_blocks :])
+        compiled = None
+        if kernels.compiled and isinstance(self._network, kernels.compiled.CompiledNetwork) and not head.is_random:
+            compiled = self._network if head.delegate(self._network) else None
         self._returns_actions = compiled is not None
         self._horizon = policy.options.time_input
         self.wants_steps = self._horizon is not None
@@ -151,10 +154,7 @@ class Actor:
         self.states = (*self.memory, *self._finish.states)
 
     def begin(self, slot: int, seed: int | None = None) -> None:
-        """Begin an episode in a slot.
-
-        seed: of what the policy leaves to chance; None in evaluations, which take the most likely action.
-        """
+        """Begin an episode in a slot.  seed: of what the policy leaves to chance; None takes the likeliest actions."""
         self._network.begin(slot)
         self.begin_noise(slot, seed)
 

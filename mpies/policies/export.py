@@ -18,11 +18,9 @@ from mpies.policies.convolutional import Convolutional
 from mpies.policies.exported import ExportedPolicy
 from mpies.policies.heads import CompositeHead
 from mpies.policies.mlp import MLP
-from mpies.policies.onnx_graph import as_onnx
+from mpies.policies.onnx_graph import Arrays, as_onnx
 
 ENDINGS = (".npz", ".py", ".onnx")
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 def export_policy(policy: Architecture, saved: Arrays, hide: Sequence[int], about: str, ending: str) -> bytes:

@@ -21,6 +21,8 @@ from mpies.policies.keys import PolicyOptions
 if TYPE_CHECKING:
     import torch
 
+Array = npt.NDArray[np.float32]
+
 
 class TorchOptions(PolicyOptions):
     """A PyTorch module; it maps (1, observation) to (1, outputs) and keeps nothing from step to step."""
@@ -81,14 +83,14 @@ class Torch(Architecture):
         except BaseException as error:
             raise ConfigError(f"{self.options.module} {what} {describe_error(error)}") from error
 
-    def initial(self, seed: int) -> npt.NDArray[np.float32]:
+    def initial(self, seed: int) -> Array:
         if self.options.initial == "zeros":
             return super().initial(seed)
         values = [value.detach().numpy().ravel() for value in self._build(seed).parameters()]
         stds = [np.full(count, -1.0) for count in self.head.log_stds]
         return np.concatenate([*values, *stds]).astype(np.float32)
 
-    def network(self, views: Sequence[npt.NDArray[np.float32]]) -> Network:
+    def network(self, views: Sequence[Array]) -> Network:
         return _ModuleNetwork(self._module, self._shapes, views)
 
 
@@ -96,10 +98,7 @@ class _ModuleNetwork(Network):
     """A module evaluated with the parameters of each member.  shapes: of the module's parameters, by name."""
 
     def __init__(
-        self,
-        module: "torch.nn.Module",
-        shapes: Mapping[str, tuple[int, ...]],
-        views: Sequence[npt.NDArray[np.float32]],
+        self, module: "torch.nn.Module", shapes: Mapping[str, tuple[int, ...]], views: Sequence[Array]
     ) -> None:
         import torch
 
@@ -107,7 +106,7 @@ class _ModuleNetwork(Network):
         named = zip(shapes.items(), views, strict=True)
         self._tensors = {name: torch.from_numpy(view).view(len(view), *shape) for (name, shape), view in named}
 
-    def __call__(self, inputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def __call__(self, inputs: Array) -> Array:
         torch, call = self._torch, self._torch.func.functional_call
         rows, outputs = torch.from_numpy(np.ascontiguousarray(inputs)), []
         with torch.inference_mode():

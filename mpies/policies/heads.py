@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from mpies import kernels
 from mpies.core.errors import ConfigError
 from mpies.envs.base import Binary, Composite, Continuous, Discrete, bounds_of
 from mpies.policies.exported import DECIDE
@@ -71,17 +70,13 @@ class Head:
         self.width = int(np.prod(self.shape))
         self.is_random = options.sampling != "none" or options.action_noise > 0
 
-    def delegate(self, network: object) -> "CompiledNetwork | None":
-        """Let a compiled network return actions itself.  Returns that network, or None if it cannot."""
-        if not kernels.compiled or not isinstance(network, kernels.compiled.CompiledNetwork) or self.is_random:
-            return None
+    def delegate(self, network: "CompiledNetwork") -> bool:
+        """Have a compiled network return actions itself, which must not be random.  Returns whether it can."""
         if self.kind == "choice":
             network.choose_largest()
         elif self.kind == "clip":
             network.clip_outputs(*self.data)
-        else:
-            return None
-        return network
+        return self.kind in ("choice", "clip")
 
     def bind(self, slots: int, *log_stds: Array) -> "ActionRule":
         """The ActionRule for members in so many slots.  log_stds: (slots, a) parameters where there are any."""
@@ -113,16 +108,14 @@ class CompositeHead:
         self.log_stds = tuple(count for head in self.heads for count in head.log_stds)
         self.is_random = any(head.is_random for head in self.heads)
 
-    def delegate(self, network: object) -> "CompiledNetwork | None":
-        """Let a compiled network return actions itself.  Returns that network, or None if it cannot."""
-        if not kernels.compiled or not isinstance(network, kernels.compiled.CompiledNetwork) or self.is_random:
-            return None
+    def delegate(self, network: "CompiledNetwork") -> bool:
+        """As Head.delegate."""
         if any(head.kind not in ("clip", "choice", "signs") for head in self.heads):
-            return None
+            return False
         bounds = [head.data if head.kind == "clip" else np.zeros((2, head.width)) for head in self.heads]
         low, high = np.concatenate(bounds, axis=1, dtype=np.float32)
         network.choose_parts([(type(head.action).__name__, head.width) for head in self.heads], low, high)
-        return network
+        return True
 
     def bind(self, slots: int, *log_stds: Array) -> "CompositeRule":
         """The rule for members in so many slots.  log_stds: (slots, a) parameters of each part that has them."""

@@ -167,18 +167,13 @@ def render(figure: "Figure", kind: str = "png") -> bytes:
     return out.getvalue()
 
 
-def write_plots(
-    path: Path, curves: Curves, width: float = WIDE, formats: Sequence[str] = ("png",), scale: str = "auto"
-) -> list[Path]:
-    """Write reward_vs_time.png, reward_vs_iteration.png and reward_vs_steps.png into the run at `path`.
+def write_plots(curves: Curves, width: float, formats: Sequence[str], scale: str) -> Iterator[Path]:
+    """Write reward_vs_time.png, reward_vs_iteration.png and reward_vs_steps.png into a run; yields their paths.
 
-    formats: png, pdf or svg.  scale: auto, linear or log.  Returns the paths of the files written.
+    formats: png, pdf or svg.  scale: auto, linear or log.
     """
-    return [
-        file
-        for axis in AXES
-        for file in write_figure(path / f"reward_vs_{axis}", draw_return(curves, axis, width, scale), formats)
-    ]
+    for axis in AXES:
+        yield from write_figure(curves.path / f"reward_vs_{axis}", draw_return(curves, axis, width, scale), formats)
 
 
 def draw_in_background(run: Path) -> None:
@@ -190,7 +185,6 @@ def draw_in_background(run: Path) -> None:
     if os.environ.get("MPIES_PICTURES", "1") == "0":
         return
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_OF_RANKS)}
-    environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     command, quiet = [sys.executable, "-P", "-m", "mpies", "plot", str(run)], subprocess.DEVNULL
     with contextlib.suppress(OSError), released():
         process = subprocess.Popen(

@@ -72,10 +72,7 @@ def section_of(environment: str) -> EnvironmentSection:
 def play_traces(
     section: EnvironmentSection, play: PlayTrace, steps: int, rebuild: bool, failures: list[str]
 ) -> list[str]:
-    """The trace of each of SEEDS, each in an environment of its own.
-
-    steps: of an episode, at most.  failures: gets the messages of those that fail.
-    """
+    """The trace of each of SEEDS, each in an environment of its own.  failures: gets what went wrong."""
     traces = []
     for seed in SEEDS:
         with closing(make_task_env(section, rebuild)) as env:

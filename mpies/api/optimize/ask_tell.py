@@ -154,7 +154,11 @@ class AskTell:
             behaviours = self._read_behaviours(behaviours, len(told))
         with np.errstate(all="ignore"):  # a step may overflow; the values of its members show it
             self._loop.tell(told if self.maximize else -told, behaviours)
-        self._update_best(self._members, told)
+        if not np.isnan(told).all():
+            best = int(np.nanargmax(told) if self.maximize else np.nanargmin(told))
+            value = float(told[best])
+            if self.best_value is None or (value > self.best_value if self.maximize else value < self.best_value):
+                self.best_x, self.best_value = self._members[best].copy(), value
         self.evaluations += len(told)
         self._members = None
 
@@ -166,15 +170,6 @@ class AskTell:
             raise UserError(f"behaviours must have shape ({count}, {width or 'b'}), but have {told.shape}")
         self._behaviour_size = width
         return told
-
-    def _update_best(self, members: FloatArray, values: npt.NDArray[np.float64]) -> None:
-        """Remember the best of members (n, d) with values (n,), NaN where there is none, if it beats all before."""
-        if np.isnan(values).all():
-            return
-        best = int(np.nanargmax(values) if self.maximize else np.nanargmin(values))
-        value = float(values[best])
-        if self.best_value is None or (value > self.best_value if self.maximize else value < self.best_value):
-            self.best_x, self.best_value = members[best].copy(), value
 
     def save(self, path: str | Path) -> None:
         """Write the state to a file (HDF5), from which `load` goes on bit for bit.

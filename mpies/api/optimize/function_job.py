@@ -200,6 +200,8 @@ class FunctionJob:
 
 def main(address: str) -> None:
     """A rank of the job.  address: of the socket where rank 0 meets the process that has started it."""
+    import cloudpickle
+
     comm = connect()
     vectors = None
     if comm.is_root:
@@ -207,38 +209,29 @@ def main(address: str) -> None:
         vectors = [np.frombuffer(caller.recv_bytes(), np.uint8) for _ in range(2)]
     head, body = (vector.tobytes() for vector in comm.broadcast(vectors))
     settings = json.loads(head)
-    function, error = _unpack(body, settings["path"])
-    error = comm.first_error(error)
+    sys.path[:], dimension = settings["path"], settings["dimension"]  # as in the process that has sent the function
+    function: Any = None
+    problem = ""
+    try:
+        function = cloudpickle.loads(body)
+    except BaseException as error:  # the user's modules may raise anything
+        problem = describe_error(error)
+    problem = comm.first_error(problem)
     if comm.is_root:
-        caller.send_bytes(error.encode())
-    if not error:
-        ranks = FunctionRanks(function, settings["dimension"], comm)
+        caller.send_bytes(problem.encode())
+    if not problem:
+        ranks = FunctionRanks(function, dimension, comm)
         if comm.is_root:
-            _answer(ranks, settings["dimension"], caller)
+            with contextlib.suppress(EOFError, OSError):  # until the caller closes the connection
+                while True:
+                    members = np.frombuffer(caller.recv_bytes(), np.float64).reshape(-1, dimension)
+                    values, reason = ranks.evaluate(members)
+                    caller.send_bytes(values.tobytes())
+                    caller.send_bytes(reason.encode())
+            ranks.release()
         else:
             ranks.serve()
     comm.finalize(0)
-
-
-def _unpack(body: bytes, path: list[str]) -> tuple[Function, str]:
-    """The function, and why it cannot be loaded.  path: the sys.path of the process that sent it."""
-    import cloudpickle
-
-    sys.path[:] = path
-    try:
-        return cloudpickle.loads(body), ""
-    except BaseException as error:  # the user's modules may raise anything
-        return (lambda x: np.nan), describe_error(error)
-
-
-def _answer(ranks: FunctionRanks, dimension: int, caller: Any) -> None:
-    """On rank 0, evaluate members until the caller closes the connection."""
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            values, reason = ranks.evaluate(np.frombuffer(caller.recv_bytes(), np.float64).reshape(-1, dimension))
-            caller.send_bytes(values.tobytes())
-            caller.send_bytes(reason.encode())
-    ranks.release()
 
 
 if __name__ == "__main__":

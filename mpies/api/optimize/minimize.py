@@ -136,22 +136,26 @@ def _optimize(
     if vectorized:
         if ranks is not None or is_launched():
             raise ConfigError("vectorized evaluates all members by one call in one process; leave ranks and mpirun out")
-        return _result(search_within(make(), partial(_evaluate_all, f)))
-    if ranks is not None:
-        return _result(_search_by_job(f, make(), search_within, ranks))
-    comm = connect()
-    if comm.node_rank == 0:
-        warn_of_threads(comm.node_size)
-    try:
-        return _result(_search_together(f, make, search_within, comm))
-    except OF_ALL_RANKS:
-        raise
-    except BaseException:
-        if not comm.is_root:  # which has told the others
-            abort_with_traceback(comm)
-        raise
-    finally:
-        comm.close()
+        fields = search_within(make(), partial(_evaluate_all, f))
+    elif ranks is not None:
+        fields = _search_by_job(f, make(), search_within, ranks)
+    else:
+        comm = connect()
+        if comm.node_rank == 0:
+            warn_of_threads(comm.node_size)
+        try:
+            fields = _search_together(f, make, search_within, comm)
+        except OF_ALL_RANKS:
+            raise
+        except BaseException:
+            if not comm.is_root:  # which has told the others
+                abort_with_traceback(comm)
+            raise
+        finally:
+            comm.close()
+    history = {name: np.array(column) for name, column in fields["history"].items()}
+    vectors = {name: np.array(fields[name], np.float64) for name in ("x", "mean")}
+    return OptimizeResult(**{**fields, **vectors, "history": history})
 
 
 def _evaluate_all(f: Function, members: FloatArray) -> Evaluated:
@@ -169,7 +173,7 @@ def _search_by_job(f: Function, es: AskTell, search: Search, ranks: int) -> dict
 
 
 def _search_together(f: Function, make: Callable[[], AskTell], search: Search, comm: Communicator) -> dict[str, Any]:
-    """Search on all ranks: rank 0 has the solver, and all evaluate.  Returns what `_result` takes, on every rank."""
+    """Search on all ranks: rank 0 has the solver, and all evaluate.  Returns what `_search` does, on every rank."""
     try:
         es = do_together(comm, lambda: make() if comm.is_root else None)
     except CollectiveError as error:
@@ -261,10 +265,3 @@ def _search(
         "reason": reason,
         "history": {name: [row.get(name, np.nan) for row in rows] for name in names},
     }
-
-
-def _result(fields: dict[str, Any]) -> OptimizeResult:
-    """The result of what `_search` returned."""
-    history = {name: np.array(column) for name, column in fields["history"].items()}
-    vectors = {name: np.array(fields[name], np.float64) for name in ("x", "mean")}
-    return OptimizeResult(**{**fields, **vectors, "history": history})

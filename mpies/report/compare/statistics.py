@@ -127,21 +127,16 @@ def as_csv(groups: Sequence[RunGroup], machine: str = "") -> str:
 
 def as_json(groups: Sequence[RunGroup], machine: str = "") -> str:
     """All groups with their settings, and with the results of each of their runs."""
-    found = [
-        {**describe_group(group, machine), "settings": group.settings, "results": _describe_runs(group, machine)}
-        for group in groups
-    ]
+    found = []
+    for group in groups:
+        results = []
+        for run, final in zip(group.runs, group.final().tolist(), strict=True):
+            row = {"run": str(run.path), "seed": run.config.get("seed"), "ended": run.reason or None}
+            row |= {"generations": int(run["generation"][-1]), "steps": int(run["steps"][-1])}
+            row |= {"seconds": float(run["seconds"][-1])} if machine else {}
+            results.append({**row, "evaluation": None if math.isnan(final) else final})
+        found.append({**describe_group(group, machine), "settings": group.settings, "results": results})
     return json.dumps({"machine": machine or None, "groups": found}, indent=1, default=str) + "\n"
-
-
-def _describe_runs(group: RunGroup, machine: str) -> list[Row]:
-    described = []
-    for run, final in zip(group.runs, group.final().tolist(), strict=True):
-        row = {"run": str(run.path), "seed": run.config.get("seed"), "ended": run.reason or None}
-        row |= {"generations": int(run["generation"][-1]), "steps": int(run["steps"][-1])}
-        row |= {"seconds": float(run["seconds"][-1])} if machine else {}
-        described.append({**row, "evaluation": None if math.isnan(final) else final})
-    return described
 
 
 @paper_style()

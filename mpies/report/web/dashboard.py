@@ -142,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif url.path.startswith("/api/"):
             try:
                 with self.server.lock:
-                    found = self._find(url.path.removeprefix("/api/"), queries)
+                    found = self._find(url.path.removeprefix("/api/"), query, queries.get("run", []))
             except RunError as error:
                 self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY, one_line(error))
                 return
@@ -158,10 +158,9 @@ class _Handler(BaseHTTPRequestHandler):
         site = self.headers.get("Sec-Fetch-Site", "none")
         return origin in ("", self.headers.get("Host")) and site in ("none", "same-origin")
 
-    def _find(self, what: str, queries: Mapping[str, list[str]]) -> Any:
-        """The values that the page asks for; None where there is nothing of this name."""
-        runs, query = self.server.runs, {key: values[0] for key, values in queries.items()}
-        name = query.get("name", "")
+    def _find(self, what: str, query: Mapping[str, str], names: list[str]) -> Any:
+        """The values that the page asks for, of `names` to compare; None where there is nothing of this name."""
+        runs, name = self.server.runs, query.get("name", "")
         if what == "runs":
             return runs.summaries()
         if what == "sweeps":
@@ -172,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
         if what == "compare":  # what is unknown is taken for the default
             axis = query.get("axis", "")
             axis, drawn = axis if axis in AXES else AXES[0], query.get("drawn", "")
-            return runs.read_overlay(queries.get("run", []), axis, drawn)
+            return runs.read_overlay(names, axis, drawn)
         return runs.read_update(name) if what == "run" else None
 
     def _send_file(self, name: str, file: str) -> None:

@@ -44,7 +44,6 @@ function build(chart) {
     },
     axes: axesOf(chart),
     cursor: { drag: { x: true, y: false } },
-    legend: { show: Boolean(chart.hasLegend), live: true },
     hooks: { draw: [(u) => drawOver(u, chart)] },
   }, chart.data, chart.box);
   const root = chart.plot.root;

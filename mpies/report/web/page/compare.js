@@ -64,7 +64,7 @@ function layOutTask({ task, targets, x, curves }) {
   }
   return {
     title: task, unit, label, scale, isWide, series, bands, targets: aims, areWhole: compared.axis !== "seconds",
-    hasLegend: true, description: `${task}: ${what} of ${plural(curves.length, "group")} against ${label}`,
+    description: `${task}: ${what} of ${plural(curves.length, "group")} against ${label}`,
     data: [across, ...shown],
     style: [compared.drawn, series.map(({ label, stroke }) => `${label} ${stroke}`), scale.asinh, label, colour("ink")].join(),
   };

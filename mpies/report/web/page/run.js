@@ -125,7 +125,7 @@ function layOut({ title, unit, columns, isReturn, areCounts, mayLog = [], factor
   const [low, high] = [shown.indexOf("return_min") + 1, shown.indexOf("return_max") + 1];
   const told = shown.map((column) => `${columns[column]} ${number(newest(column))}`);
   return {
-    title, unit, label, scale, shown, series, targets, areCounts, isWide: isReturn, hasLegend: true,
+    title, unit, label, scale, shown, series, targets, areCounts, isWide: isReturn,
     areWhole: axis !== "seconds", description: `${title} against ${label}; newest: ${told.join(", ")}`,
     data: [x, ...values],
     bands: low && high ? [{ series: [high, low], fill: colour("band") }] : [],
