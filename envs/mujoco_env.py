@@ -20,7 +20,6 @@ from mpies.envs.base import EpisodeBatch, VectorEnv
 from mpies.envs.build_errors import explain_build_errors
 from mpies.envs.spaces import interface_of
 from mpies.envs.trial import EARLIER_SEEDS, SEED, trace
-from mpies.kernels import compiled
 
 Array = npt.NDArray[Any]
 
@@ -68,10 +67,10 @@ class Simulations:
     _rows: npt.NDArray[np.int32]  # the places of the batch
     _data: list[Any]
     _read: dict[str, Array]  # fields of MjData, until they change
-    _addresses: dict[str, npt.NDArray[np.int64] | None]  # (n,) of fields that stay where they are
+    _fields: dict[str, list[Array]]  # of each simulation, those that stay where they are in memory
 
     def __init__(self, batch: _MujocoBatch, rows: npt.NDArray[np.int32]) -> None:
-        self.__dict__.update(model=batch.env.model, dt=batch.env.dt, _batch=batch, _rows=rows, _read={}, _addresses={})
+        self.__dict__.update(model=batch.env.model, dt=batch.env.dt, _batch=batch, _rows=rows, _read={}, _fields={})
         self.__dict__["_data"] = [batch.data[row] for row in rows.tolist()]
 
     def __len__(self) -> int:
@@ -86,12 +85,11 @@ class Simulations:
             return rows
         if not hasattr(type(self._data[0]), name):
             raise AttributeError(f"MjData has no field {name!r}, and no array of that name was set in this episode")
-        first, addresses = getattr(self._data[0], name), self._addresses_of(name)
-        if addresses is None:
-            values = np.array([getattr(data, name) for data in self._data])
+        fields = self._look_up(name)
+        if name in self._fields:
+            values = np.concatenate(fields).reshape(len(self), *fields[0].shape)
         else:
-            values = np.empty((len(self), *first.shape))
-            compiled.gather(addresses, values.reshape(len(self), -1))
+            values = np.array(fields)
         values.flags.writeable = False
         self._read[name] = values
         return values
@@ -99,13 +97,9 @@ class Simulations:
     def __setattr__(self, name: str, values: Any) -> None:
         if hasattr(type(self._data[0]), name):
             self._read.clear()
-            values, addresses = np.asarray(values), self._addresses_of(name)
+            values = np.asarray(values)
             values = np.broadcast_to(values, (len(self), *values.shape[1:]))
-            if addresses is not None and values.shape[1:] == getattr(self._data[0], name).shape:
-                compiled.scatter(addresses, np.array(values, np.float64).reshape(len(self), -1))
-                return
-            for data, value in zip(self._data, values, strict=True):
-                field = getattr(data, name)
+            for data, field, value in zip(self._data, self._look_up(name), values, strict=True):
                 if isinstance(field, np.ndarray):
                     field[...] = value
                 else:
@@ -119,12 +113,14 @@ class Simulations:
             own[name] = np.zeros((len(self._batch._steps), *values.shape[1:]), values.dtype)
         own[name][self._rows] = values
 
-    def _addresses_of(self, name: str) -> npt.NDArray[np.int64] | None:
-        """Where a field of each MjData is in memory; None where it may move, as those of contacts do."""
-        if name not in self._addresses:
-            offset = self._batch.env.offset(self._data[0], name)
-            self._addresses[name] = None if offset is None else self._batch.homes[self._rows] + offset
-        return self._addresses[name]
+    def _look_up(self, name: str) -> list[Any]:
+        """A field of each MjData: the values of numbers, the memory of arrays."""
+        if name in self._fields:
+            return self._fields[name]
+        fields = [getattr(data, name) for data in self._data]
+        if self._batch.env.stays(self._data[0], name):
+            self._fields[name] = fields
+        return fields
 
     def sensor(self, name: str) -> Array:
         """The values (n, dim) of a sensor of the model.  Raises KeyError where it has none of that name."""
@@ -251,7 +247,7 @@ class MujocoEnv(VectorEnv):
         low, high = limits.T.astype(np.float32) if self.task.low is None else (self.task.low, self.task.high)
         self.size = 0  # o, of an observation; 0 until the first ones are there
         self.idle: list[Any] = []  # MjData that are not in use
-        self._offsets: dict[str, int | None] = {}
+        self._stays: dict[str, bool] = {}
         first = self.open([0])
         first.close()
         if first.failures:
@@ -262,14 +258,14 @@ class MujocoEnv(VectorEnv):
     def open(self, seeds: Sequence[int], is_training: bool = False) -> _MujocoBatch:
         return _MujocoBatch(self, seeds)
 
-    def offset(self, data: Any, name: str) -> int | None:
-        """Bytes from qpos to a field of float64 in the same MjData; None where it is elsewhere, and without kernels."""
-        if name not in self._offsets:
-            field, offset = getattr(data, name), None
-            if compiled and isinstance(field, np.ndarray) and field.dtype == np.float64 and field.size:
-                offset = field.ctypes.data - data.qpos.ctypes.data
-            self._offsets[name] = offset if offset is not None and 0 <= offset < data.nbuffer else None
-        return self._offsets[name]
+    def stays(self, data: Any, name: str) -> bool:
+        """Whether a field of MjData stays where it is in memory: those of contacts move."""
+        if name not in self._stays:
+            field = getattr(data, name)
+            is_array = isinstance(field, np.ndarray) and field.size > 0
+            offset = field.ctypes.data - data.qpos.ctypes.data if is_array else -1
+            self._stays[name] = 0 <= offset < data.nbuffer
+        return self._stays[name]
 
     def try_out(self) -> None:
         """Play an episode alone and among others.  Raises EnvironmentProblem where it fails, or has other bits."""
@@ -302,8 +298,7 @@ class _View:
 class _MujocoBatch(EpisodeBatch):
     """Episodes that began together, each in a simulation of its own, which is stepped in `receive`.
 
-    data: MjData of the places whose episodes are not over.  homes: (k,) addresses of their qpos.
-    own: arrays (k, ...) of the task's.
+    data: MjData of the places whose episodes are not over.  own: arrays (k, ...) of the task's.
     varied: fields of the model that episodes have for themselves, (k, ...).
     """
 
@@ -313,7 +308,6 @@ class _MujocoBatch(EpisodeBatch):
         self.env, self._mujoco = env, mujoco
         self.failures, self.behaviours = {}, {}
         self.data = {row: env.idle.pop() if env.idle else mujoco.MjData(env.model) for row in range(len(seeds))}
-        self.homes = np.array([data.qpos.ctypes.data for data in self.data.values()], np.int64)
         self.own: dict[str, Array] = {}
         self.varied: dict[str, Array] = {}
         self._inertias: Array | None = None

@@ -9,7 +9,7 @@ describes the same classes to type checkers.
 cimport cython
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, strchr
+from libc.string cimport strchr
 
 from itertools import pairwise
 
@@ -105,22 +105,6 @@ def use_vectors(long lanes, long wide_from):
     before = mpies_lanes, mpies_wide_from
     mpies_lanes, mpies_wide_from = lanes, wide_from
     return before
-
-
-def gather(const int64_t[::1] addresses, double[:, ::1] rows):
-    """Copy the numbers at addresses (n,), which must be those of k float64 each, into rows (n, k)."""
-    cdef Py_ssize_t row
-    _check_shapes((len(addresses),), rows[:, 0])
-    for row in range(addresses.shape[0]):
-        memcpy(&rows[row, 0], <const void *> <size_t> addresses[row], rows.shape[1] * sizeof(double))
-
-
-def scatter(const int64_t[::1] addresses, const double[:, ::1] rows):
-    """Copy rows (n, k) to addresses (n,), each with room for k float64."""
-    cdef Py_ssize_t row
-    _check_shapes((len(addresses),), rows[:, 0])
-    for row in range(addresses.shape[0]):
-        memcpy(<void *> <size_t> addresses[row], &rows[row, 0], rows.shape[1] * sizeof(double))
 
 
 include "networks.pxi"

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import mpies
-from mpies.envs import EnvironmentProblem, MujocoTask, make_env, mujoco_env
+from mpies.envs import EnvironmentProblem, MujocoTask, make_env
 from mpies.envs.custom_env import find
 from mpies.envs.mujoco_env import MujocoEnv
 from mpies.runs.formats.metrics import read_digests
@@ -79,13 +79,6 @@ def test_an_episode_is_a_function_of_its_seed_alone():
     assert play(env, [3])[3] == together[3]  # in a simulation that was used
     assert play(MujocoEnv("cart", Cart), [5, 3]) == {3: together[3], 5: together[5]}
     env.try_out()
-
-
-def test_episodes_have_the_same_bits_without_kernels(monkeypatch):
-    """Fields are then read and written one simulation at a time."""
-    compiled = play(MujocoEnv("cart", Cart), [1, 2, 3])
-    monkeypatch.setattr(mujoco_env, "compiled", None)
-    assert play(MujocoEnv("cart", Cart), [1, 2, 3]) == compiled
 
 
 def test_the_fields_of_the_model_that_varied_are_its_own_again():
