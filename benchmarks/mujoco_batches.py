@@ -38,7 +38,8 @@ TASKS: dict[str, Mapping[str, Any]] = {
     "Humanoid-v5": ENDLESS,
     f"{HERE.parent}/examples/robots/go1.py:Go1": {"randomizes": False},
 }
-SHORT = {"Swimmer-v5": {}, "Reacher-v5": {}, "Pusher-v5": {}, "InvertedPendulum-v5": {}}
+OTHERS = ("Swimmer", "Reacher", "Pusher", "InvertedPendulum", "InvertedDoublePendulum", "HumanoidStandup")
+SHORT: dict[str, Mapping[str, Any]] = {f"{name}-v5": {} for name in OTHERS}
 Figures = dict[str, float]
 
 

@@ -115,12 +115,11 @@ class Simulations:
 
     def _look_up(self, name: str) -> list[Any]:
         """A field of each MjData: the values of numbers, the memory of arrays."""
-        if name in self._fields:
-            return self._fields[name]
-        fields = [getattr(data, name) for data in self._data]
-        if self._batch.env.stays(self._data[0], name):
-            self._fields[name] = fields
-        return fields
+        if name not in self._fields:
+            if not self._batch.env.stays(self._data[0], name):
+                return [getattr(data, name) for data in self._data]
+            self._fields[name] = [self._batch.field(name)[row] for row in self._rows.tolist()]
+        return self._fields[name]
 
     def sensor(self, name: str) -> Array:
         """The values (n, dim) of a sensor of the model.  Raises KeyError where it has none of that name."""
@@ -308,6 +307,7 @@ class _MujocoBatch(EpisodeBatch):
         self.env, self._mujoco = env, mujoco
         self.failures, self.behaviours = {}, {}
         self.data = {row: env.idle.pop() if env.idle else mujoco.MjData(env.model) for row in range(len(seeds))}
+        self._all, self._fields_of_all = list(self.data.values()), dict[str, list[Array]]()
         self.own: dict[str, Array] = {}
         self.varied: dict[str, Array] = {}
         self._inertias: Array | None = None
@@ -334,6 +334,12 @@ class _MujocoBatch(EpisodeBatch):
             self._show()
         except Exception as error:  # a user's task may raise anything
             self.failures = dict.fromkeys(rows.tolist(), describe_error(error))
+
+    def field(self, name: str) -> list[Array]:
+        """The memory of a field that stays where it is, of all MjData with which the batch began."""
+        if name not in self._fields_of_all:
+            self._fields_of_all[name] = [getattr(data, name) for data in self._all]
+        return self._fields_of_all[name]
 
     def _derive(self) -> None:
         """Compute what follows from masses and the like that are varied."""
