@@ -118,7 +118,8 @@ class Simulations:
         if name not in self._fields:
             if not self._batch.env.stays(self._data[0], name):
                 return [getattr(data, name) for data in self._data]
-            self._fields[name] = [self._batch.field(name)[row] for row in self._rows.tolist()]
+            fields = self._batch.field(name)
+            self._fields[name] = [fields[row] for row in self._rows.tolist()]
         return self._fields[name]
 
     def sensor(self, name: str) -> Array:
@@ -390,7 +391,7 @@ class _MujocoBatch(EpisodeBatch):
         self._sim._read.clear()
 
     def send(self, places: npt.NDArray[np.int32], actions: Array) -> None:
-        self._sent = places, actions.astype(np.float64)
+        self._sent = places.copy(), actions.astype(np.float64)  # the caller may write into its own
 
     def receive(self) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
         env, (rows, actions) = self.env, self._sent
