@@ -7,8 +7,7 @@ import pytest
 
 from mpies.config.loading import load_config
 from mpies.runs.formats.metrics import read_digests, read_metrics
-from mpies.solvers.base import Results
-from mpies.solvers.custom_solver import CustomSolver, make_custom
+from mpies.solvers.custom_solver import make_custom
 from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.snes import SNES
 from mpies.training.task import Task
@@ -81,18 +80,15 @@ def test_a_run_from_before_a_state_field_was_added_does_not_go_on(run_mpies, tmp
 
 
 @pytest.mark.parametrize(
-    ("body", "line", "override"),
+    ("body", "line"),
     [
-        ('def report(self): return {"steps": 5}', "report must name columns of its own, but every run...", []),
-        (
-            "rows = 1\nclass Options(RightOptions): overlaps = True",
-            "overlap does not work with rows;...",
-            ["overlap=0.5"],
-        ),
+        ('def report(self): return {"steps": 5}', "report must name columns of its own, but every run..."),
+        ("rows = 1\nclass Options(RightOptions): overlaps = True", "overlap does not work with rows;..."),
     ],
 )
-def test_what_does_not_fit_the_run_is_one_line(body, line, override, run_mpies, tmp_path):
-    assert_line(run_mpies(0, "train", write_solver(tmp_path, body), "--out", "run", *override), line)
+def test_what_does_not_fit_the_run_is_one_line(body, line, run_mpies, tmp_path):
+    overlap = f"overlap={0.5 if 'overlaps' in body else 0}"
+    assert_line(run_mpies(0, "train", write_solver(tmp_path, body), "--out", "run", overlap), line)
 
 
 MINE = """
@@ -102,7 +98,7 @@ solver: {{kind: "{kind}", population: 16, sigma: 0.1}}
 noise: {{kind: low_rank, size: 100000}}
 evaluation: {{every: 0, episodes: 5}}
 overlap: 1
-stop: {{generations: 20}}
+stop: {{generations: 6}}
 """
 
 
@@ -113,7 +109,7 @@ def test_with_overlap_and_low_rank_a_subclass_trains_to_the_digests_of_its_base(
         config, out = write_config(MINE.format(kind=kind)), f"run-{ranks}"
         run_mpies(ranks, "train", config, "--out", out, code=0)
         digests.append(read_digests(tmp_path / out))
-    assert digests[0] == digests[1] and len(digests[0]) == 20
+    assert digests[0] == digests[1] and len(digests[0]) == 6
 
 
 def custom(solver):
@@ -136,16 +132,6 @@ def test_a_custom_solver_takes_the_same_steps(case):
     cls = custom(type(ours))
     options = cls.Options(**ours.options.model_dump() | {"kind": "mine"})
     assert run(cls(options, contract.DIMENSION, 3), 10) == run(ours, 10)
-
-
-def test_a_solver_of_ours_and_the_order_of_calls_are_left_alone():
-    assert not issubclass(SNES, CustomSolver)
-    solver = custom(SNES)(custom(SNES).Options(), 3)
-    with pytest.raises(RuntimeError, match="ask before start"):
-        solver.ask()
-    solver.start(np.zeros(3))
-    with pytest.raises(RuntimeError, match="tell before ask"):
-        solver.tell(None, Results.of(np.zeros(7)), np.zeros((2, 3), np.float32))
 
 
 class Linear(SNES):

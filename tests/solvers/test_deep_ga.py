@@ -1,6 +1,4 @@
 import numpy as np
-import pytest
-from pydantic import ValidationError
 
 from mpies.solvers.deep_ga import DeepGA
 from mpies.solvers.sampling.noise import build_table, sample_indices
@@ -33,8 +31,3 @@ def test_the_elite_is_kept_to_the_bit_through_snapshots():
             assert picks.max() < 3
         assert results.returns.max() >= sphere(elite)
     assert 2 <= sent <= 5  # chains are sent in most generations, parameters in few
-
-
-def test_more_parents_than_members_are_refused():
-    with pytest.raises(ValidationError, match="parents must be at most the population, 4, but is 5"):
-        DeepGA.Options(population=4, parents=5)

@@ -3,8 +3,7 @@ import pytest
 
 from mpies.solvers.base import Results
 from mpies.solvers.novelty_es import NoveltyES, Turn, novelty
-from mpies.solvers.sampling.noise import build_table
-from tests.solvers.single_generation import FunctionLoop, tell
+from tests.solvers.single_generation import tell
 
 D = 6
 
@@ -15,57 +14,12 @@ def test_novelty_is_the_mean_distance_to_the_nearest():
     np.testing.assert_allclose(novelty([[0.0, 0.0]], archive[:0], 2), [0.0])
 
 
-@pytest.mark.parametrize(
-    ("share", "expected"),
-    [
-        (1.0, [0.5 + 1 / 6, -0.5 - 1 / 6]),  # ranks of the returns 3 1 0 2: .5 -1/6 -.5 1/6
-        (0.0, [-1 / 3, -1 / 3]),  # ranks of the novelties 1 2 3 4: -.5 -1/6 1/6 .5
-        (0.5, [1 / 6, -1 / 2]),
-    ],
-)
-def test_weights_blend_the_ranks_of_return_and_novelty(share, expected):
-    solver = NoveltyES(NoveltyES.Options(population=4), D, dtype=np.float64)
-    proposal = Turn(np.zeros(D), np.ones(1), np.zeros(1, np.float32), np.full(1, share, np.float32))
-    results = Results.of([9, 3, 1, 0, 2], behaviours=[[50], [1], [2], [3], [4]])  # member 0 is the mean
-    weights = solver.compute_weights(results, proposal)
-    np.testing.assert_allclose(weights.linear, [expected], atol=1e-7)
-    assert weights.square.shape == (0, 2)
-
-
 @pytest.mark.parametrize("behaviour", [np.inf, -np.inf, np.nan])
 def test_a_behaviour_that_is_not_finite_is_the_least_novel(behaviour):
     solver = NoveltyES(NoveltyES.Options(population=4), D, dtype=np.float64)
     proposal = Turn(np.zeros(D), np.ones(1), np.zeros(1, np.float32), np.zeros(1, np.float32))
     results = Results.of(np.zeros(5), behaviours=[[0], [1], [2], [3], [behaviour]])  # ranks -1/6, 1/6, 1/2, -1/2
     np.testing.assert_allclose(solver.compute_weights(results, proposal).linear, [[-1 / 3, 1]], atol=1e-7)
-
-
-def run_novelty(variant, generations, value, **options):
-    options = {
-        "population": 20,
-        "sigma": 0.1,
-        "means": 2,
-        "optimizer": {"kind": "adam", "learning_rate": 0.05},
-    } | options
-    solver = NoveltyES(NoveltyES.Options(variant=variant, weight_decay=0.0, **options), D, seed=2)
-    solver.start(np.zeros(D))
-    loop = FunctionLoop(solver, value, build_table(1 << 14), behaviour=lambda x: x[:2])
-    for _ in range(generations):
-        loop.run_generation()
-    return solver
-
-
-def test_the_archive_drops_its_oldest():
-    solver = run_novelty("ns", 30, lambda x: 0.0)
-    assert solver.past.shape == (30, 2)
-    assert np.array_equal(run_novelty("ns", 7, lambda x: 0.0, archive=7).past, solver.past[:7])
-    assert run_novelty("ns", 30, lambda x: 0.0, archive=7).past.shape == (7, 2)
-
-
-def test_the_mean_that_is_reported_had_the_highest_last_return():
-    solver = run_novelty("nsr", 12, lambda x: -float(np.sum((x - 1) ** 2)), means=3)
-    np.testing.assert_array_equal(solver.mean, solver.means[int(np.argmax(solver.last))])
-    assert len(np.unique(solver.last)) == 3
 
 
 def test_means_of_which_none_is_novel_have_the_same_chance():

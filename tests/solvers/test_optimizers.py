@@ -6,33 +6,6 @@ from mpies.solvers.optimizers import AdamOptions, ClipUpOptions, SGDOptions, mak
 GRADIENTS = np.array([[1.0, -2.0, 0.0], [0.5, 0.25, 1e-3], [-3.0, 2.0, 0.0], [0.1, 0.1, 10.0]], np.float32)
 
 
-def steps_of(options, rate):
-    rule = make_optimizer(options, 3)
-    return np.array([rule.step(gradient, rate) for gradient in GRADIENTS])
-
-
-@pytest.mark.parametrize("options", [AdamOptions(), AdamOptions(beta1=0.5, beta2=0.9, epsilon=0.01)])
-def test_adam_follows_the_published_algorithm_in_float64(options):
-    first = second = np.zeros(3)
-    expected = []
-    for t, gradient in enumerate(GRADIENTS.astype(np.float64), 1):
-        first = options.beta1 * first + (1 - options.beta1) * gradient
-        second = options.beta2 * second + (1 - options.beta2) * gradient**2
-        m, v = first / (1 - options.beta1**t), second / (1 - options.beta2**t)
-        expected.append(0.05 * m / (np.sqrt(v) + options.epsilon))
-    np.testing.assert_allclose(steps_of(options, 0.05), expected, atol=1e-7)
-
-
-@pytest.mark.parametrize("options", [AdamOptions(), SGDOptions(), ClipUpOptions()])
-def test_a_restored_rule_goes_on_with_the_same_bits(options):
-    rule, other = make_optimizer(options, 3), make_optimizer(options, 3)
-    for gradient in GRADIENTS:
-        rule.step(gradient, 0.1)
-    other.restore({name: np.copy(value) for name, value in rule.state().items()})
-    for gradient in GRADIENTS:
-        assert rule.step(gradient, 0.1).tobytes() == other.step(gradient, 0.1).tobytes()
-
-
 def test_clipup_normalises_the_gradient_and_limits_the_speed():
     """Toklu et al. 2020, algorithm 1, by hand: velocity .9 v + .3 g/|g|, cut to length .5."""
     rule = make_optimizer(ClipUpOptions(learning_rate=0.3, max_speed=0.5), 2)
@@ -44,11 +17,13 @@ def test_clipup_normalises_the_gradient_and_limits_the_speed():
 
 
 @pytest.mark.parametrize("options", [AdamOptions(), SGDOptions(), ClipUpOptions()])
-def test_what_a_rule_returns_is_the_callers_own(options):
+def test_a_restored_rule_goes_on_with_the_same_bits_and_what_it_returns_is_the_callers_own(options):
     """A step is neither changed by the next one, nor does changing it change the rule."""
     rule, other = make_optimizer(options, 3), make_optimizer(options, 3)
     for gradient in GRADIENTS:
-        step, expected = rule.step(gradient, 0.1), rule.expected_step(0.1)
-        np.testing.assert_array_equal(step, other.step(gradient, 0.1))
-        np.testing.assert_array_equal(expected, other.expected_step(0.1))
+        expected, step = rule.expected_step(0.1), rule.step(gradient, 0.1)
+        assert other.expected_step(0.1).tobytes() == expected.tobytes()
+        assert other.step(gradient, 0.1).tobytes() == step.tobytes()
         step[:], expected[:] = 99, 99
+        state, other = other.state(), make_optimizer(options, 3)
+        other.restore({name: np.copy(value) for name, value in state.items()})

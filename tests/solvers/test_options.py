@@ -1,10 +1,12 @@
 from typing import ClassVar
 
-import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from mpies.solvers.ars import ARS
+from mpies.solvers.deep_ga import DeepGA
 from mpies.solvers.options import Pairs, Population, WholeCandidates, WholeNumber, tagged
+from mpies.solvers.pgpe import PGPE
 
 
 class PairsAndMean(Pairs):
@@ -12,30 +14,20 @@ class PairsAndMean(Pairs):
 
 
 @pytest.mark.parametrize(
-    ("options", "members", "rows"),
+    ("options", "members", "rows", "groups"),
     [
-        (Population(), 12, 12),  # 4 + 3 ln 20 is 12.99
-        (Population(population=7), 7, 7),
-        (Pairs(), 12, 6),
-        (Pairs(population=8), 8, 4),
-        (PairsAndMean(population=8), 9, 4),
-        (WholeCandidates(), 12, 0),
+        (Population(), 12, 12, None),  # 4 + 3 ln 20 is 12.99
+        (Population(population=4), 4, 4, [0, 1, 2, 3]),
+        (Pairs(), 12, 6, None),
+        (Pairs(population=4), 4, 2, [0, 0, 1, 1]),  # the members of a pair share their seeds
+        (PairsAndMean(population=4), 5, 2, [0, 1, 1, 2, 2]),
+        (WholeCandidates(), 12, 0, None),
     ],
 )
-def test_members_and_noise_rows_for_twenty_parameters(options, members, rows):
-    assert options.members(20) == members
-    assert options.noise_rows(20) == rows
-
-
-def test_the_default_population_of_pairs_is_even():
-    assert Population().members(3) == 7  # 4 + 3 ln 3 is 7.3
-    assert Pairs().members(3) == 8
-
-
-def test_the_members_of_a_pair_share_their_seeds_and_the_mean_has_its_own():
-    np.testing.assert_array_equal(Population(population=4).groups(20), [0, 1, 2, 3])
-    np.testing.assert_array_equal(Pairs(population=4).groups(20), [0, 0, 1, 1])
-    np.testing.assert_array_equal(PairsAndMean(population=4).groups(20), [0, 1, 1, 2, 2])
+def test_members_noise_rows_and_groups_for_twenty_parameters(options, members, rows, groups):
+    assert (options.members(20), options.noise_rows(20)) == (members, rows)
+    assert groups in (None, options.groups(20).tolist())
+    assert (Population().members(3), Pairs().members(3)) == (7, 8)  # 4 + 3 ln 3 is 7.3; pairs are even
 
 
 class Batches(Population):
@@ -59,11 +51,19 @@ def test_a_generation_that_never_ends_has_many_episodes():
     assert Batches(population=4, steps=10**30).count_episodes(20, 10) > 10**12
 
 
-def test_an_odd_population_of_pairs_is_refused_with_its_neighbours():
-    with pytest.raises(ValidationError, match=r"population must be even .* but is 101; use 100 or 102"):
-        Pairs(population=101)
-    with pytest.raises(ValidationError, match="but is 1; use 2 or 2"):
-        Pairs(population=1)
+@pytest.mark.parametrize(
+    ("options", "values", "message"),
+    [
+        (Pairs, {"population": 101}, "population must be even .* but is 101; use 100 or 102"),
+        (Pairs, {"population": 1}, "but is 1; use 2 or 2"),
+        (ARS.Options, {"population": 4, "top": 3}, "top must be at most 2, the directions of population 4, but is 3"),
+        (DeepGA.Options, {"population": 4, "parents": 5}, "parents must be at most the population, 4, but is 5"),
+        (PGPE.Options, {"population": 10, "population_max": 8}, "must be at least 10, the population, but is 8; raise"),
+    ],
+)
+def test_numbers_that_do_not_fit_each_other_are_refused(options, values, message):
+    with pytest.raises(ValidationError, match=message):
+        options(**values)
 
 
 def test_tagged_options_accept_their_kind_only():

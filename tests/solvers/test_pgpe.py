@@ -30,11 +30,6 @@ def test_members_are_drawn_until_the_interactions_are_spent():
     assert not without_end.is_complete(10_000, 99) and without_end.is_complete(10_000, 100)
 
 
-def test_fewer_members_than_a_population_are_refused():
-    with pytest.raises(ValueError, match="population_max must be at least 10, the population, but is 8; raise it"):
-        PGPE.Options(population=10, population_max=8)
-
-
 @pytest.mark.parametrize("returns", [[0.1, 0.7, 0.3, 0.9], [1e7, 3, 1e5, 0.1], [1 / 3, 2 / 3, 1 / 7, 5]])
 def test_noise_of_length_one_keeps_sigma_to_the_bit(returns):
     """z^2 - 1 is 0, whatever the weights add up to by rounding."""

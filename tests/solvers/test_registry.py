@@ -29,16 +29,12 @@ def write_solver(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # as installed: the checkout's own folder `solvers` cannot be imported by that name
     monkeypatch.setattr(sys, "path", [path for path in sys.path if not (Path(path) / "solvers").is_dir()])
-    before = set(sys.modules)
 
-    def write(text, name="mine.py"):
-        (tmp_path / name).write_text(text)
-        return f"{name}:Mine"
+    def write(text):
+        (tmp_path / "mine.py").write_text(text)
+        return "mine.py:Mine"
 
-    yield write
-    for name in set(sys.modules) - before:
-        if name.startswith("_solver_"):
-            del sys.modules[name]
+    return write
 
 
 def test_the_names_of_the_registry():
@@ -56,16 +52,9 @@ def test_an_unknown_kind_is_refused_with_all_that_there_are(kind, hint):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("raise KeyboardInterrupt", "^$"),  # as Ctrl-C does
-        ("import sys; sys.exit(0)", r"mine.py cannot be imported \(SystemExit: 0\)"),
         ("1 / 0", r"mine.py cannot be imported \(ZeroDivisionError: division by zero\)"),
         ("Mine = 5", "mine.py:Mine: Mine must be a subclass of mpies.solvers.base.Solver, but is 5"),
-        ("", "mine.py has no Mine; it has nothing of the kind$"),
         (MINE.replace("Mine(", "Other("), "mine.py has no Mine; it has Other$"),
-        (
-            "x = 1\n1 +",
-            r"mine.py cannot be imported \(SyntaxError: invalid syntax \(mine.py, line 2\)\)$",
-        ),
         (
             MINE.replace("    Options = MineOptions\n", ""),
             "Mine must be a complete solver, but lacks Options, a subclass",
@@ -75,7 +64,7 @@ def test_an_unknown_kind_is_refused_with_all_that_there_are(kind, hint):
 )
 def test_a_file_that_is_no_solver_is_refused_in_one_line_and_read_again(text, message, write_solver):
     kind = write_solver(text)
-    with pytest.raises((ValueError, KeyboardInterrupt), match=message) as raised:
+    with pytest.raises(ValueError, match=message) as raised:
         find_solver(kind)
     assert "\n" not in str(raised.value)
     write_solver(MINE)

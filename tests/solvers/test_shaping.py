@@ -23,6 +23,7 @@ fitnesses = st.lists(st.floats(width=32, allow_nan=True), min_size=2, max_size=4
         ([0, 5, 5, 9], [-0.5, 0, 0, 0.5]),  # ranks 0, 1.5, 1.5, 3 of 3
         ([7, 2, 2, 2], [0.5, -1 / 6, -1 / 6, -1 / 6]),
         ([NAN, -INF, 4], [-0.5, 0, 0.5]),  # a failure is worse than the worst honest value
+        ([-INF, NAN, 4], [0, -0.5, 0.5]),
         ([NAN, 1, NAN], [-0.25, 0.5, -0.25]),
         ([INF, 1, -INF], [0.5, 0, -0.5]),
     ],
@@ -40,27 +41,14 @@ def test_centred_ranks_refuse_what_has_no_ranks(fitness):
 
 
 @given(fitnesses)
-def test_centred_ranks_sum_to_zero_and_stay_in_their_range(fitness):
+def test_centred_ranks_rise_with_fitness_and_sum_to_zero(fitness):
     ranks = centred_ranks(fitness)
-    assert abs(np.sum(ranks, dtype=np.float64)) < 1e-6 * len(ranks)
-    assert np.all(np.abs(ranks) <= 0.5)
-
-
-@given(fitnesses)
-def test_centred_ranks_rise_with_fitness(fitness):
-    ranks = centred_ranks(fitness)
+    assert abs(np.sum(ranks, dtype=np.float64)) < 1e-6 * len(ranks) and np.all(np.abs(ranks) <= 0.5)
     for one, other in zip(fitness, ranks, strict=True):
         better = (fitness > one) | (np.isnan(one) & ~np.isnan(fitness))
         same = (fitness == one) | (np.isnan(one) & np.isnan(fitness))
         assert np.all(ranks[better] > other)
         assert np.all(ranks[same] == other)
-
-
-@given(fitnesses, st.randoms(use_true_random=False))
-def test_centred_ranks_belong_to_the_member_and_not_to_its_place(fitness, random):
-    order = list(range(len(fitness)))
-    random.shuffle(order)
-    np.testing.assert_array_equal(centred_ranks(fitness[order]), centred_ranks(fitness)[order])
 
 
 def test_z_scores_have_mean_zero_and_deviation_one():
@@ -88,12 +76,6 @@ def test_each_shaping_uses_its_returns_and_ranks_the_failed_member_worst(kind, e
 def test_a_generation_that_failed_whole_pulls_nowhere(kind):
     failed = np.full(4, NAN)
     np.testing.assert_array_equal(shape(kind, failed, failed), np.zeros(4))
-
-
-@pytest.mark.parametrize("kind", ["raw", "z_score", "sign"])
-def test_an_infinite_return_does_not_spoil_the_weights(kind):
-    returns = np.array([1.0, -INF, 2.0, 3.0])
-    assert np.isfinite(shape(kind, returns, np.array([1.0, 2.0, 3.0, 4.0]))).all()
 
 
 @given(st.lists(st.one_of(st.floats(), st.just(math.nan)), max_size=30))

@@ -19,10 +19,11 @@ from mpies.solvers.pgpe import PGPE
 from mpies.solvers.sampling.noise import build_table
 from mpies.solvers.sep_cma import SepCMA
 from mpies.solvers.snes import SNES, utilities
-from tests.solvers.single_generation import FunctionLoop, tell
+from tests.solvers.single_generation import FunctionLoop, tell, tell_once
 
 D, N = 5, 8
 NOISE = np.random.default_rng(7).standard_normal((3, N, D))
+STEPS = [2, 2, 2, 2, 10, 2, 2, 2]
 RETURNS = np.random.default_rng(8).permuted(np.tile([3.0, 1.0, 4.0, 1.5, 9.0, 2.0, 6.0, 5.0], (3, 1)), axis=1)
 
 
@@ -34,16 +35,17 @@ def ranks(f):
 class Adam:
     """Kingma & Ba 2015, algorithm 1, ascending."""
 
-    def __init__(self, beta1=0.9):
-        self.m, self.v, self.t, self.beta1 = np.zeros(D), np.zeros(D), 0, beta1
+    def __init__(self, beta1=0.9, beta2=0.999, epsilon=1e-8):
+        self.m, self.v, self.t, self.options = np.zeros(D), np.zeros(D), 0, (beta1, beta2, epsilon)
 
     def step(self, g, rate):
-        self.m, self.v = self.beta1 * self.m + (1 - self.beta1) * g, 0.999 * self.v + 0.001 * g**2
-        self.t += 1
+        beta1, beta2, _ = self.options
+        self.m, self.v, self.t = beta1 * self.m + (1 - beta1) * g, beta2 * self.v + (1 - beta2) * g**2, self.t + 1
         return self.next(rate)
 
     def next(self, rate):
-        return rate * self.m / (1 - self.beta1**self.t) / (np.sqrt(self.v / (1 - 0.999**self.t)) + 1e-8)
+        beta1, beta2, epsilon = self.options
+        return rate * self.m / (1 - beta1**self.t) / (np.sqrt(self.v / (1 - beta2**self.t)) + epsilon)
 
 
 class SGD:
@@ -74,6 +76,7 @@ def openai_es(generations, rule):
 
 OPENAI_ES = {"sigma": 0.3, "sigma_decay": 0.5, "sigma_limit": 0.1, "learning_rate_decay": 0.8}
 OPENAI_ES |= {"learning_rate_limit": 0.03, "weight_decay": 0.01}
+OTHER_ADAM = {"beta1": 0.5, "beta2": 0.9, "epsilon": 0.01}
 
 
 def pepg(generations):
@@ -110,10 +113,10 @@ def pgpe(generations):
 
 
 def ars(generations):
-    """Mania et al. 2018 (arXiv 1803.07055), algorithm 2: the best two of four directions."""
+    """Mania et al. 2018 (arXiv 1803.07055), algorithm 2: the best two of four directions; 0.5 a step is subtracted."""
     mean = np.ones(D)
     for z, f in generations:
-        plus, minus = f[0::2], f[1::2]
+        plus, minus = (f - 0.5 * np.array(STEPS)).reshape(-1, 2).T
         best = np.argsort(-np.maximum(plus, minus))[:2]
         mean = mean + 0.5 / (2 * np.std([plus[best], minus[best]])) * (plus - minus)[best] @ z[best]
     return {"mean": mean}
@@ -158,6 +161,11 @@ CASES = {
         OPENAI_ES | {"optimizer": {"kind": "adam", "learning_rate": 0.05}},
         lambda gs: openai_es(gs, Adam()),
     ),
+    "openai_es other adam": (
+        OpenAIES,
+        OPENAI_ES | {"optimizer": {"kind": "adam", "learning_rate": 0.05, **OTHER_ADAM}},
+        lambda gs: openai_es(gs, Adam(**OTHER_ADAM)),
+    ),
     "openai_es sgd": (
         OpenAIES,
         OPENAI_ES | {"optimizer": {"kind": "sgd", "learning_rate": 0.05, "momentum": 0.6}},
@@ -165,7 +173,7 @@ CASES = {
     ),
     "pepg": (PEPG, PEPG_OPTIONS, pepg),
     "pgpe": (PGPE, {"sigma": 0.3}, pgpe),
-    "ars": (ARS, {"top": 2, "learning_rate": 0.5, "sigma": 0.1}, ars),
+    "ars": (ARS, {"top": 2, "learning_rate": 0.5, "sigma": 0.1, "alive_bonus": 0.5}, ars),
     "snes": (SNES, {"sigma": 0.5}, snes),
 }
 
@@ -184,8 +192,14 @@ def test_a_solver_follows_its_equations(kind, options, reference):
     rows = N // 2 if solver.options.antithetic else N
     generations = [(z[:rows], f) for z, f in zip(NOISE, RETURNS, strict=True)]
     for z, f in generations:
-        tell(solver, z, f)
+        tell(solver, z, f, STEPS)
     assert_follows(solver, reference(generations))
+
+
+def test_equal_returns_move_nothing_in_ars():
+    solver = ARS(ARS.Options(population=4), 1)
+    tell_once(solver, [[2.0], [1.0]], [3, 3, 3, 3])
+    assert solver.mean[0] == 1
 
 
 # Factors on the noise of each generation, and whether each path is short (h_sigma = 1).
@@ -206,22 +220,23 @@ def test_sep_cma_follows_its_equations_with_short_and_long_paths(factors, steady
 
 @pytest.mark.parametrize("variant", ["ns", "nsr", "nsra"])
 def test_novelty_es_follows_its_equations(variant):
-    """Conti et al. 2018 (arXiv 1712.06560), algorithms 1 to 3, with an archive of one: the first mean is novel."""
-    options = {"means": 2, "archive": 1, "sigma": 0.2, "weight_decay": 0.01, "change": 0.1, "patience": 2}
+    """Conti et al. 2018 (arXiv 1712.06560), algorithms 1 to 3, with an archive of two: the first mean is novel."""
+    options = {"means": 2, "archive": 2, "sigma": 0.2, "weight_decay": 0.01, "change": 0.1, "patience": 2}
     solver = NoveltyES(NoveltyES.Options(variant=variant, population=N, **options), D, dtype=np.float64)
     solver.start(np.ones(D))
-    means, rules, archive = solver.means.copy(), [Adam(), Adam()], None
+    means, rules, archive = solver.means.copy(), [Adam(), Adam()], []
     share, best, stalled, last = {"ns": 0.0, "nsr": 0.5, "nsra": 1.0}[variant], -np.inf, 0, [-np.inf, -np.inf]
     behaviours = np.random.default_rng(9).standard_normal((3, N + 1, 2)).astype(np.float32)
     for turn, z, f, b, played in zip([0, 1, 0], NOISE, RETURNS, behaviours, [7.0, 3.0, 2.0], strict=True):
         members = tell(solver, z[: N // 2], np.r_[played, f], behaviours=b)
         np.testing.assert_allclose(members[1], means[turn] + 0.2 * z[0], rtol=1e-6)
-        novelty = np.zeros(N) if archive is None else np.linalg.norm(b[1:] - archive, axis=1)
-        novel = np.zeros(N) if archive is None else ranks(novelty)
+        distances = [np.linalg.norm(b[1:] - past, axis=1) for past in archive]
+        novel = ranks(np.mean(distances, axis=0)) if archive else np.zeros(N)
         r = share * ranks(f) + (1 - share) * novel
-        gradient = (r[0::2] - r[1::2]) @ z[: N // 2] / N - 0.01 * means[turn]
-        means[turn] += rules[turn].step(gradient, 0.03)
-        archive, last[turn] = b[0], played
+        gradient = (r[0::2] - r[1::2]) @ z[: N // 2] / N
+        means[turn] += rules[turn].step(gradient - 0.01 * means[turn], 0.03)
+        assert solver.report()["gradient_norm"] == pytest.approx(np.linalg.norm(gradient), abs=1e-7)
+        archive, last[turn] = [*archive, b[0]][-2:], played
         if played > best:
             best, stalled, change = played, 0, 0.1
         else:
@@ -229,6 +244,7 @@ def test_novelty_es_follows_its_equations(variant):
         share = min(1.0, max(0.0, share + change)) if variant == "nsra" else share
         np.testing.assert_allclose(solver.mean, means[np.argmax(last)], rtol=2e-6)
     np.testing.assert_allclose(solver.means, means, rtol=2e-6)
+    np.testing.assert_array_equal(solver.past, archive)
     assert solver.share == pytest.approx({"ns": 0.0, "nsr": 0.5, "nsra": 0.9}[variant])
     assert not np.shares_memory(solver.mean, solver.means)
 
