@@ -115,14 +115,6 @@ def test_what_a_callback_raises_comes_out_and_the_run_is_saved(ranks, digests_of
     assert read_digests(train().path) == digests_of(CARTPOLE)
 
 
-def test_a_callback_that_raises_at_the_last_generation_leaves_a_finished_run():
-    with pytest.raises(KeyError):
-        train(
-            "stop.generations=2", callbacks=lambda run, row: {}[row["generation"] == 2] if row["generation"] == 2 else 0
-        )
-    assert mpies.load("run").status == "finished"
-
-
 def test_all_callbacks_are_called_in_turn_each_with_a_row_of_its_own():
     order = []
 
@@ -134,12 +126,11 @@ def test_all_callbacks_are_called_in_turn_each_with_a_row_of_its_own():
     assert order == ["first", 1, "first", 2]
 
 
-@IN_PROCESS_OR_JOB
-def test_a_run_whose_newest_row_is_damaged_goes_on(ranks):
+def test_a_run_whose_newest_row_is_damaged_goes_on():
     metrics = train("stop.generations=4").path / "metrics.csv"
     *lines, newest = metrics.read_text().splitlines()
     metrics.write_text("\n".join([*lines, f"x{newest}\n"]))
     assert mpies.load("run").generation == mpies.load("run").policy().generation == 3
     rows = []
-    assert train("stop.generations=6", callbacks=lambda run, row: rows.append(row), ranks=ranks).generation == 6
+    assert train("stop.generations=6", callbacks=lambda run, row: rows.append(row), ranks=1).generation == 6
     assert rows[-1]["generation"] == 6

@@ -15,7 +15,6 @@ import yaml
 
 import mpies
 from mpies.config.loading import resolved
-from mpies.report.evaluate import evaluate_policy
 from mpies.training.task import Task
 from tests.envs.rover import Images
 from tests.policies.examples import save_policy
@@ -30,14 +29,13 @@ POLICIES = {
     "mlp without normalisation": ("CartPole-v1", "{hidden: [8], normalize_observations: false}"),
     "lstm": ("CartPole-v1", "{kind: lstm, hidden: 4}"),
     "gru, scaled": ("Pendulum-v1", "{kind: gru, hidden: 4, output: scale}"),
-    "elman": ("Pendulum-v1", "{kind: elman, hidden: 4}"),
     "time": ("Pendulum-v1", "{hidden: [], time_input: 50}"),
     "bins": ("Pendulum-v1", "{hidden: [4], bins: 'uniform:5'}"),
     "drawn": ("CartPole-v1", "{hidden: [4], sampling: softmax}"),
     "gaussian": ("Pendulum-v1", "{hidden: [4], sampling: gaussian}"),
 }
-REPEATED = 500  # calls of each thread
-REMEMBERS = ("lstm", "gru, scaled", "elman", "time")
+REPEATED = 200  # calls of each thread
+REMEMBERS = ("lstm", "gru, scaled", "time")
 in_all_kinds = pytest.mark.parametrize("kind", POLICIES)
 
 
@@ -224,7 +222,7 @@ def test_actions_are_drawn_where_training_drew_them(kind, policy_of):
 
 
 @pytest.mark.filterwarnings("ignore")  # Stable-Baselines3 warns of what its own imports use
-@pytest.mark.parametrize("kind", ["mlp", "lstm", "elman", "time"])
+@pytest.mark.parametrize("kind", ["mlp", "lstm"])
 def test_stable_baselines_evaluates_it(kind, policy_of):
     evaluation = pytest.importorskip("stable_baselines3.common.evaluation", reason="Stable-Baselines3 is an extra")
     from stable_baselines3.common.vec_env import DummyVecEnv
@@ -250,18 +248,6 @@ def test_stable_baselines_evaluates_it(kind, policy_of):
     assert np.isfinite([mean, deviation]).all() and len(lengths) == 4
 
 
-def test_evaluate_gives_the_numbers_of_the_command(trained):
-    policy = mpies.load(trained(CARTPOLE)).best
-    result = evaluate_policy(trained(CARTPOLE), episodes=20, seed=5)
-    evaluation = policy.evaluate(episodes=20, seed=5)
-    assert evaluation.returns.tolist() == result["returns"]
-    assert (evaluation.mean, evaluation.interval) == (result["mean"], result["interval"])
-    assert policy.evaluate(episodes=20).returns.tolist() != result["returns"]
-    assert np.isnan(policy.evaluate(episodes=1).interval)
-    with pytest.raises(mpies.UserError, match="from 1 on"):
-        policy.evaluate(episodes=0)
-
-
 def test_numbers_that_are_wrong_are_refused_in_one_line(policy_of):
     policy = policy_of("mlp")
     calls = [
@@ -274,7 +260,8 @@ def test_numbers_that_are_wrong_are_refused_in_one_line(policy_of):
             with pytest.raises(mpies.UserError) as caught:
                 call(value)
             assert str(caught.value) == f"{name} must be a whole number from {least} on, but is {value!r}"
-    assert len(policy.evaluate(np.int64(2), np.int64(3)).returns) == 2
+    evaluation = policy.evaluate(np.int64(1), np.int64(3))
+    assert len(evaluation.returns) == 1 and np.isnan(evaluation.interval)
 
 
 def test_failed_episodes_are_told(tmp_path, monkeypatch, caplog):
@@ -381,14 +368,6 @@ def test_a_function_has_a_point_and_no_actions(tmp_path):
     assert policy.parameters.shape == (3,)
     with pytest.raises(mpies.UserError, match="no observations"):
         policy(np.zeros(3))
-
-
-def test_what_is_no_policy_is_refused(tmp_path):
-    (tmp_path / "text.h5").write_text("text")
-    for place in (tmp_path / "absent.h5", tmp_path / "text.h5", tmp_path, tmp_path / ("long" * 100)):
-        with pytest.raises(mpies.RunError) as error:
-            mpies.Policy.load(place)
-        assert str(place) in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("hide", "action"), [([], "Discrete(3, start=1)"), ([1], "Box(-2, 2, (2,), np.float32)")])

@@ -41,16 +41,10 @@ def test_metrics_are_columns_of_numbers_that_the_caller_may_change(run, path):
     assert run.metrics["return_mean"].tolist() == frame["return_mean"].tolist() == expected
 
 
-def test_config_status_and_the_end(run):
-    assert isinstance(run.config, mpies.Config)
-    assert run.config.solver.sigma_decay == 0.9 and run.config.environment.id == "CartPole-v1"
-    assert (run.status, run.reason, run.generation) == ("finished", "generations", 10)
-    assert "finished" in repr(run) and "10" in repr(run)
-
-
 def test_the_path_may_be_relative_and_the_working_directory_may_change(path, monkeypatch, tmp_path):
     monkeypatch.chdir(path.parent)
     run = mpies.load(path.name)
+    assert [run.path for run in mpies.runs(".")] == [path]
     monkeypatch.chdir(tmp_path)
     assert run.path == path and run.status == "finished" and run.best.generation
 
@@ -93,12 +87,8 @@ def test_members_are_those_of_the_metrics_and_are_played_again(run):
             assert played.played == played.recorded == members.returns[member] and played.failures == {}
 
 
-def test_the_best_policy_is_that_of_best_h5(run, path):
-    assert run.best.generation == load_policy(path / "best.h5").generation
-    np.testing.assert_array_equal(run.best.parameters, load_policy(path / "best.h5").arrays["parameters"])
-
-
 def test_a_run_is_evaluated_by_its_best_policy_which_plays(run, path, tmp_path):
+    np.testing.assert_array_equal(run.best.parameters, load_policy(path / "best.h5").arrays["parameters"])
     evaluation = run.evaluate(episodes=5, seed=3)
     assert evaluation.returns.tolist() == run.best.evaluate(episodes=5, seed=3).returns.tolist()
     returns = run.best.play(tmp_path / "film.gif", seed=3)
@@ -147,12 +137,6 @@ def test_a_run_is_read_while_it_goes_on_and_after_it_was_killed(write_config, st
     assert run.generation == len(run.metrics["return_mean"])
     assert run.best.predict(np.zeros(4))[0] in (0, 1)
     assert run.play(3, 2).played == run.members(3).returns[2]
-
-
-def test_runs_lists_what_is_below_a_folder(trained, path):
-    found = mpies.runs(path.parent)
-    assert [run.path for run in found] == [path]
-    assert mpies.runs(str(path.parent))[0].generation == 10
 
 
 def test_the_package_of_the_same_name_is_imported_as_before():
@@ -219,22 +203,11 @@ def test_an_argument_that_is_no_path_is_named_in_one_line(run, path, tmp_path):
         mpies.Policy.load(run)
 
 
-def test_a_folder_with_a_config_of_the_users_is_no_run(tmp_path):
-    (tmp_path / "config.yaml").write_text(CARTPOLE)
-    with pytest.raises(mpies.RunError, match="contains no run; give the directory of a run"):
-        mpies.load(tmp_path)
-    assert mpies.runs(tmp_path) == []
-
-
-@pytest.mark.parametrize("generation", [11, -1, 1.5, "3", True])
-def test_a_generation_that_does_not_exist_is_refused_in_one_line(run, generation):
+def test_a_generation_or_member_that_does_not_exist_is_refused_in_one_line(run):
     for ask in (run.policy, run.members, lambda g: run.play(g, 0)):
-        with pytest.raises(mpies.RunError, match="generation") as error:
-            ask(generation)
-        assert "\n" not in str(error.value)
-
-
-def test_a_member_that_does_not_exist_is_refused(run):
+        for generation in (11, -1, 1.5, "3", True):
+            with pytest.raises(mpies.RunError, match=r"^[^\n]*generation[^\n]*$"):
+                ask(generation)
     for member in (16, -1, None):
         with pytest.raises(mpies.RunError, match="member"):
             run.play(2, member)

@@ -58,20 +58,19 @@ class Room(gymnasium.Env):
 
 if __name__ == "__main__":
     short = lambda: gymnasium.wrappers.TimeLimit(Room(), 5)
-    given = {"class": Room, "lambda": short, "object": Room(0.5), "id": {"environment": {"id": "__main__:Room"}}}
-    for name, environment in given.items():
-        for ranks in (None, 1):
-            mpies.train(environment, "environment.max_steps=9", "solver.population=8", "noise.size=20000", ranks=ranks,
-                        generations=2, out=f"{name}{ranks}", progress=False)
+    given = {"class": (Room, None), "class1": (Room, 1), "lambda1": (short, 1)}
+    given["id"] = {"environment": {"id": "__main__:Room"}}, None
+    for name, (environment, ranks) in given.items():
+        mpies.train(environment, "environment.max_steps=9", "solver.population=8", "noise.size=20000", ranks=ranks,
+                    generations=2, out=name, progress=False)
 """
 
 
 def test_an_environment_is_handed_over_as_an_object(tmp_path):
     (tmp_path / "room.py").write_text(SCRIPT)
     subprocess.run([sys.executable, "room.py"], check=True, env=os.environ | mpiexec.environment(), timeout=200)
-    found = {name: read_digests(tmp_path / f"{name}None") for name in ("class", "lambda", "object", "id")}
-    assert found == {name: read_digests(tmp_path / f"{name}1") for name in found}
-    assert found["class"] == found["id"] and len({str(digests) for digests in found.values()}) == 3
+    found = [read_digests(tmp_path / name) for name in ("class", "class1", "id", "lambda1")]
+    assert found[0] == found[1] == found[2] != found[3]
     run = mpies.train(tmp_path / "class1" / "config.yaml", out="class1", generations=3, progress=False)  # by its file
     assert run.generation == 3
     with pytest.raises(mpies.EnvironmentProblem, match="was handed over in Python and is in no file"):
@@ -93,7 +92,12 @@ def test_lambdas_and_objects_that_differ_have_runs_of_their_own():
     assert means[0] == means[2] == means[3] != means[1] == means[4]
 
 
-def test_jobs_with_environments_of_their_own_run_side_by_side():
+def test_jobs_and_threads_with_runs_of_their_own_train_side_by_side(recipe, digests_of):
+    before = process_state()
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(train, recipe, out=out) for out in ("a", "b")]
+        assert [read_digests(run.result().path) for run in runs] == [digests_of(CARTPOLE)] * 2
+    assert process_state() == before
     namespace = {"__name__": "__main__"} | {"__builtins__": __builtins__}
     exec(SCRIPT.partition("if __name__")[0], namespace)
     room = namespace["Room"]
@@ -155,13 +159,8 @@ def recipe(write_config):
     return write_config(CARTPOLE, "recipe.yaml")
 
 
-def as_config():
-    return validate_config(VALUES, "config")
-
-
-@pytest.mark.parametrize("form", ["path", "text", "mapping", "config"])
-def test_a_config_in_any_form_gives_the_digests_of_the_command_line(form, recipe, digests_of):
-    config = {"path": recipe, "text": str(recipe), "mapping": VALUES, "config": as_config()}[form]
+@pytest.mark.parametrize("config", [VALUES, validate_config(VALUES, "config")], ids=["mapping", "config"])
+def test_a_config_of_python_gives_the_digests_of_the_command_line(config, digests_of):
     run = train(config, "stop.generations=4")
     assert read_digests(run.path) == digests_of(CARTPOLE)[:4]
     assert (run.status, run.reason, run.generation) == ("finished", "generations", 4)
@@ -215,26 +214,12 @@ def test_a_mapping_may_have_sections_of_a_config():
     assert (run.config.seed, run.generation) == (3, 2)
 
 
-def test_threads_train_side_by_side(recipe, digests_of):
-    before = process_state()
-    threads = [threading.Thread(target=train, args=(recipe,), kwargs={"out": out}) for out in ("a", "b")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert process_state() == before
-    assert read_digests("a") == read_digests("b") == digests_of(CARTPOLE)
-
-
 MISTAKES = [
     ({"config": {"environment": {"id": "CartPole-v1"}, "solver": {"population": 101}}}, "must be even"),
-    ({"config": {"environments": {}}}, "environments"),
     ({"config": 3}, "config must be a path, a recipe's name, a mapping, a Config, or an environment"),
     ({"config": "cartpol"}, "cartpole"),
     ({"overrides": ["sigma"]}, "must be KEY=VALUE"),
-    ({"overrides": [0.05]}, "overrides must be texts"),
     ({"callbacks": 3}, "callbacks must be a function f(run, row), or a list "),
-    ({"callbacks": "a"}, "callbacks must be functions f(run, row), but one of them is 'a'"),
     ({"resume": "maybe"}, "resume must be one of auto, never, must"),
     ({"resume": "must"}, "contains no run to resume"),
     ({"ranks": 0}, "ranks must be a whole number"),
@@ -242,39 +227,22 @@ MISTAKES = [
     ({"episodes": 3}, "episodes: may be solver.episodes or evaluation.episodes; "),
     ({"sigm": 0.1}, "sigm: is no key of a config; "),
     ({"sigma": "wide"}, "solver.sigma must be a number, but is the text 'wide'"),
-    ({"sigma": object}, "solver.sigma must be a number"),
 ]
 
 
 def test_a_mistake_in_a_config_of_python_is_one_line_too():
     environment = {"id": "CartPole-v1"}
-    for given, words in [
-        ({"solver": {"kind": "snes", "sgima": 0.1}}, "mpies.Config: solver.sgima is not a key; did you mean solver.si"),
-        ({"stop": {"generations": 0}}, "mpies.Config: stop.generations must be at least 1, but is 0"),
-        ({"solver": {"kind": "nothing.py:Solver"}}, "mpies.Config: solver.kind"),
-    ]:
-        with pytest.raises(mpies.ConfigError) as caught:
-            mpies.Config(environment=environment, **given)
-        assert str(caught.value).startswith(words) and "\n" not in str(caught.value)
-    with pytest.raises(
-        mpies.ConfigError, match=r"takes sections by their names, .*; for a mapping, use mpies.Config\(\*\*"
-    ):
+    for section in ({"kind": "snes", "sgima": 0.1}, {"kind": "nothing.py:Solver"}):
+        with pytest.raises(mpies.ConfigError, match=r"^mpies.Config: solver\.(sgima|kind)[^\n]*$"):
+            mpies.Config(environment=environment, solver=section)
+    with pytest.raises(mpies.ConfigError, match=r"takes sections by their names, .*, use mpies.Config\(\*\*"):
         mpies.Config({"environment": environment})
     config = mpies.Config(environment=environment, seed=3)
     assert config == validate_config({"environment": environment, "seed": 3}, "config")
     assert config.model_copy(update={"seed": 4}).seed == 4 and isinstance(config, mpies.Config)
     for section, key in [(config, "seed"), (config.solver, "sigma"), (config.solver, "sgima")]:
-        with pytest.raises(
-            AttributeError, match=f"{key} cannot be set: a config does not change; .* mpies.train"
-        ) as caught:
+        with pytest.raises(AttributeError, match=rf"^[^\n]*{key} cannot be set: a config does not change; [^\n]*$"):
             setattr(section, key, 3)
-        assert "\n" not in str(caught.value)
-
-
-def test_a_config_of_python_takes_solvers_of_other_packages():
-    pytest.importorskip("nevergrad", reason="nevergrad is an extra")
-    config = mpies.Config(environment={"id": "CartPole-v1"}, solver={"kind": "nevergrad:DE", "sigma": 0.5})
-    assert (config.solver.kind, config.solver.sigma) == ("nevergrad:DE", 0.5)
 
 
 @pytest.mark.parametrize(("given", "words"), MISTAKES)
@@ -358,10 +326,6 @@ ask(out="all")
 ask(out="stopped", callbacks=[lambda run, row: row["generation"] == 4])
 ask(out="raised", callbacks=[wrong])
 ask("solver.population=7", out="mistake")
-try:
-    mpies.minimize(sum, [1.0, 2.0], "mine.py:Mine")
-except mpies.SolverProblem as error:
-    answers.append(str(error))
 os.environ.update(dict.fromkeys(VARIABLES, "9999"))
 ask("stop.generations=1", out="threads")
 mpies.minimize(lambda x: float(x @ x), np.ones(3), generations=1)
@@ -371,30 +335,19 @@ if world.rank == 0:
 """
 
 
-WRONG_SOLVER = """
-from mpies.solvers import find_solver
-
-class Mine(find_solver("snes")):
-    def __init__(self, *arguments):
-        raise ValueError("mine")
-"""
-
-
-def test_ranks_of_mpirun_train_together_and_all_get_the_run_or_the_exception(recipe, digests_of, tmp_path):
+def test_ranks_of_mpirun_train_together_and_all_get_the_run_or_the_exception(recipe, digests_of):
     """Threads of linear algebra are warned of once for each run."""
-    (tmp_path / "mine.py").write_text(WRONG_SOLVER)
     program = mpiexec_or_skip()
     command = [program, "-n", "2", sys.executable, "-c", RANKS_PROGRAM, str(recipe)]
     done = mpiexec.run(command, env=mpiexec.environment() | {"PYTHONPATH": str(HOME)}, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     answers = json.loads(done.stdout)
-    for rank, (whole, stopped, raised, mistake, wrong, _) in enumerate(answers):
+    for rank, (whole, stopped, raised, mistake, _) in enumerate(answers):
         assert whole == [10, "generations"] and stopped == [4, "callback"]
         assert raised == (
             ["KeyError", "'mine'"] if rank == 0 else ["TrainingFailed", "a callback raised KeyError: 'mine'"]
         )
         assert mistake[0] == "ConfigError" and "must be even" in mistake[1]
-        assert "__init__ raised ValueError: mine" in wrong
     assert read_digests("all") == digests_of(CARTPOLE)
     assert read_digests("stopped") == digests_of(CARTPOLE)[:4] and len(read_digests("raised")) == 1
     warning = "each of the 2 ranks of this node starts 9999 threads for linear algebra"
@@ -411,10 +364,9 @@ def test_a_job_of_its_own_is_followed_and_leaves_the_process_as_it_was(recipe, d
     assert capfd.readouterr().out == ""
 
 
-@pytest.mark.parametrize("ranks", [None, 1])
-def test_an_environment_that_is_not_known_is_named_with_the_nearest(ranks, recipe, tmp_path):
+def test_a_problem_of_the_ranks_of_a_job_is_raised(recipe, tmp_path):
     with pytest.raises(mpies.EnvironmentProblem, match="did you mean CartPole-v"):
-        train(recipe, "environment.id=CartPool-v1", ranks=ranks)
+        train(recipe, "environment.id=CartPool-v1", ranks=1)
     assert not (tmp_path / "run").exists()
 
 

@@ -13,7 +13,6 @@ from mpies.config.loading import validate_config
 from mpies.runs.directory import open_run
 from mpies.runs.formats import hdf5
 from mpies.runs.formats.policy_file import select
-from mpies.solvers import SOLVERS
 from mpies.solvers.loop import SolverLoop
 from mpies.training.trainer import make_trainer
 from tests.solvers.test_contract import OPTIONS, have_same_bits, same
@@ -154,12 +153,6 @@ def test_cma_es_does_not_stall_on_integers():
     assert es.best_value < 1e-6  # above 1 where pycma is not told of them
 
 
-def test_integers_beyond_the_parameters_are_refused():
-    options = SOLVERS["cma_es"].Options(integers=[0, 5])
-    words = "must be indices below 5, the number of parameters, but is [0, 5]"
-    assert words in options.refusal(5) and not options.refusal(6)
-
-
 def test_behaviours_can_be_told_and_keep_their_size(tmp_path):
     options = {"seed": 1, "noise_size": NOISE, "population": 20, "means": 2}
     one, other = (AskTell("novelty_es", np.ones(DIMENSION), **options) for _ in range(2))
@@ -208,38 +201,25 @@ def test_one_parameter_is_enough(case):
     [
         (("snes", [1, 2], {"sigam": 1}), r"solver snes: solver.sigam is not a key; did you mean solver.sigma\?"),
         (("sness", [1, 2], {}), "kind.*sness.*did you mean snes"),
-        (("nevergrad:XY", [1, 2], {}), "nevergrad"),
-        (("snes", [1, 2], {"sigma": -1}), "solver.sigma must be greater than 0"),
         (("snes", [1, 2], {"episodes": 3}), "episodes is for environments"),
-        (("snes", [1, 2], {"seed": -1}), "seed must be a whole number from 0 on, but is -1"),
         (("snes", [1, 2], {"dtype": np.int32}), "dtype must be float64 or float32, but is <class 'numpy.int32'>"),
-        (("snes", [1, 2], {"dtype": "single precision"}), "dtype must be float64 or float32, but is 'single"),
-        (("snes", [1, 2], {"noise_size": 1}), "noise_size must be a whole number from 2 on"),
         (("snes", [1, 2], {"noise_size": "big"}), "noise_size must be a whole number from 2 on.*but is 'big'"),
-        (("snes", [1, 2], {"noise_size": 99.9}), "noise_size must be a whole number from 2 on.*but is 99.9"),
         (("cma_es", [1, 2], {"memory_limit": 1e-12}), "memory_limit"),
         ((0.5, [1, 2], {}), "solver must be a text such as 'cma_es', but is 0.5; the step size is sigma="),
-        ((np.ones(2), [1, 2], {}), "solver must be a text .*, but is an array of shape .2,. of float64; the step"),
         (("snes", [[1, 2]], {}), r"x0 must be a vector.*shape \(1, 2\)"),
-        (("snes", 3.0, {}), r"x0 must be a vector.*shape \(\)"),
         (("snes", [], {}), r"x0 must be a vector.*shape \(0,\)"),
         (("snes", [1, np.nan], {}), "x0 must be finite, but is nan at coordinate 1"),
-        (("snes", [np.inf, 1], {}), "x0 must be finite, but is inf at coordinate 0"),
         (("snes", [0, 0], {"bounds": [(-5, 5), (-5, 5)]}), "bounds of coordinate 0 must be low < high, but are -5"),
         (("cma_es", [1, 2], {"population": 2}), "solver.population must be at least 4"),
         (("snes", ["a", "b"], {}), "x0 must be a vector of numbers, but is a list of 2"),
         (("snes", [1, 2], {"bounds": (0, 1)}), "x0 must lie within the bounds, but is 2 at coordinate 1"),
         (("snes", [1, 2], {"bounds": (0, [3, 4, 5])}), "high must be a number or 2 numbers, one for each coordinate"),
         (("snes", [1, 2], {"bounds": 5}), r"bounds must be \(low, high\), but is 5"),
-        (("snes", [1, 2, 3], {"bounds": [(0, 1)] * 3}), r"bounds must be.*list of 3; a pair for each is zip"),
         (("snes", [1, 2, 3], {"bounds": [(0, 1), (0, 1, 2), (0, 1)]}), r"bounds must be \(low, high\), but is a list"),
-        (("snes", [1, 2], {"bounds": np.array(5.0)}), r"bounds must be \(low, high\), but is an array of shape"),
         (("snes", [1, 2], {"population": np.float32(6.5)}), "solver.population must be a whole number, but is 6.5"),
         (("snes", [1, 2], {"bounds": (1, 1)}), "bounds of coordinate 0 must be low < high, but are 1 and 1"),
         (("snes", [1, 2], {"bounds": (0.2, 0.8), "integers": [0]}), "bounds of coordinate 0 hold no whole number"),
         (("snes", [1, 2], {"integers": [2]}), r"integers must be indices from 0 to 1.*but is \[2\]"),
-        (("snes", [1, 2], {"integers": [0.5]}), "integers must be indices"),
-        (("snes", [1, 2], {"integers": 1}), "integers must be indices"),
         (("snes", [1, 2], {"integers": [[0], [0, 1]]}), "integers must be indices"),
     ],
 )

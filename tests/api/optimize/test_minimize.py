@@ -86,16 +86,6 @@ def test_ranks_of_a_job_of_their_own_find_the_same_bits(capfd):
     assert "hello from 0\n" in printed and "hello from 1\n" in printed
 
 
-def test_what_was_found_is_told_in_one_line():
-    found = mpies.minimize(lambda x: float(np.sum(x**2)), np.ones(3), "snes", generations=2, population=6)
-    assert (
-        repr(found)
-        == f"OptimizeResult(value={found.value:g}, x of 3, 2 generations, 12 evaluations, ended: generations)"
-    )
-    search = mpies.AskTell("snes", np.ones(1))
-    assert repr(search) == "AskTell('snes', 1 parameter, generation 0)"
-
-
 def test_a_function_of_all_members_is_called_once_for_a_generation():
     def squares(members):
         calls.append(members.shape)
@@ -305,14 +295,11 @@ def test_a_job_takes_odd_paths_and_leaves_no_file_open(tmp_path, monkeypatch):
     [
         ({"f": 3}, "f must be a function of a vector, but is 3"),
         ({"generations": 0}, "generations must be a whole number from 1 on, but is 0"),
-        ({"generations": 1.5}, "generations must be a whole number"),
-        ({"generations": True}, "generations must be a whole number from 1 on, but is True"),
         ({"target": np.nan}, "target must be a finite number"),
         ({"callbacks": 3}, r"callbacks must be a function c\(es, row\), or a list of such, but is 3"),
         ({"callbacks": [3]}, r"callbacks must be functions c\(es, row\), but one of them is 3"),
         ({"ranks": 0}, "ranks must be a whole number from 1 on"),
         ({"solver": "cmaes"}, "did you mean cma_es"),
-        ({"solver": 0.5}, "solver must be a text such as 'cma_es', but is 0.5; the step size is sigma="),
         ({"populaton": 5}, "solver.populaton is not a key; did you mean solver.population"),
         ({"seed": None}, "^seed must be a whole number from 0 on, but is None$"),
     ],
