@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mpies.cli.main import SECTIONS, main
+from mpies.cli.main import main
 from mpies.core.threads import VARIABLES
 from tests.support import CARTPOLE, assert_refused, invoke, wait_for
 
@@ -26,11 +26,6 @@ def run_python(program, **variables):
     return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
 
 
-def test_the_commands_are_those_that_users_rely_on():
-    assert sorted(main.commands) == COMMANDS
-    assert sorted(main.commands["launch"].commands) == ["k8s", "lsf", "pbs", "slurm"]
-
-
 @pytest.mark.parametrize(
     "command", [[], *([name] for name in COMMANDS), *(["launch", name] for name in ("k8s", "lsf", "slurm"))]
 )
@@ -43,21 +38,6 @@ def test_each_command_and_each_of_its_options_explains_itself(command):
     assert found.help
     for option in found.params:
         assert option.param_type_name == "argument" or option.help, option.name
-
-
-def test_each_command_stands_under_one_heading_with_a_description_that_fits():
-    text = CliRunner().invoke(main, ["--help"], terminal_width=80).stdout
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= 80
-    listed = []
-    for heading, commands in SECTIONS.items():
-        start = lines.index(f"{heading}:") + 1
-        for line, command in zip(lines[start:], commands, strict=False):
-            name, description = line.split(maxsplit=1)
-            assert name == command.name and description.endswith(".") and "..." not in description
-            assert line.index(description) == 2 + max(map(len, main.commands)) + 2  # in one column
-            listed.append(name)
-    assert sorted(listed) == sorted(main.commands)
 
 
 @pytest.mark.parametrize("module", ["mpies.cli.main", "mpies.launch.supervisor"])

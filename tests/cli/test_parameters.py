@@ -4,16 +4,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from mpies.cli.parameters import end, user_errors
+from mpies.cli.parameters import user_errors
 from mpies.core.errors import ConfigError, RunError
 from mpies.envs import EnvironmentProblem
-from tests.support import assert_refused, invoke
-
-
-@pytest.mark.parametrize("text", ["", "12", "12,", ",3", "0,3", "1,2,3", "1,-1", "a,b"])
-def test_a_member_that_is_not_is_refused(text):
-    refused = invoke("play", "run", "--member", text)
-    assert_refused(refused, f"--member must be GENERATION,NUMBER such as 12,3, but is {text!r}")
 
 
 @pytest.mark.parametrize("error", [ConfigError, RunError, EnvironmentProblem])
@@ -34,10 +27,3 @@ def test_an_error_of_mpies_itself_keeps_its_traceback():
         raise ZeroDivisionError
 
     assert isinstance(CliRunner().invoke(fail).exception, ZeroDivisionError)
-
-
-@pytest.mark.parametrize(("is_good", "code"), [(True, 0), (False, 1)])
-def test_the_exit_code_says_whether_the_answer_is_good(is_good, code):
-    with pytest.raises(SystemExit) as caught:
-        end(is_good)
-    assert caught.value.code == code

@@ -59,7 +59,7 @@ def test_the_list_as_json_has_all_that_the_table_has(folder):
     assert row["changed"] == pytest.approx(time.time(), abs=100) and row["seconds"] > 0
 
 
-@pytest.mark.parametrize("file", ["config.yaml", "metrics.csv", "finished.yaml", "writer.json"])
+@pytest.mark.parametrize("file", ["config.yaml", "metrics.csv"])
 def test_a_run_that_cannot_be_read_is_named_beside_the_others(folder, monkeypatch, file):
     """A stale handle is not an absent file: the run does not look as if it had no generation, or had not ended."""
     opened = RunView.open

@@ -1,9 +1,6 @@
 """The headings of recipes: fixed parts, each once."""
 
-import pytest
-
 from mpies.config.recipes import base_of, find_recipes, read_task
-from mpies.core.errors import ConfigError
 from tests.support import load_script
 
 DOCS = load_script("docs/build_recipes.py")
@@ -30,20 +27,6 @@ def test_a_heading_is_read_by_its_parts(tmp_path):
     assert read_heading(path) == Heading("A ball on", "linear.", "ARS.", "9 (Them 2018).", "an hour.", "a long one.")
     path = write(tmp_path, {"task": "A ball on\n# a plate: round."} | {k: v for k, v in PARTS.items() if k != "task"})
     assert read_heading(path).task == "A ball on a plate: round." and read_heading(path).notes == ""
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        *(({part: None}, f"the heading lacks {part.lower()}") for part in ("Policy", "Solver", "Published", "Budget")),
-        ({"Notes": "some.\n# Status: reached here"}, "has 'Status' twice, or there is no such part"),
-        ({"Notes": "some.\n# Policy: another"}, "has 'Policy' twice, or there is no such part"),
-    ],
-)
-def test_a_heading_has_each_part_once_and_no_other(change, message, tmp_path):
-    path = write(tmp_path, {part: text for part, text in (PARTS | change).items() if text})
-    with pytest.raises(ConfigError, match=message):
-        read_heading(path)
 
 
 def test_every_variant_belongs_to_a_recipe():

@@ -10,55 +10,6 @@ from mpies.sweeps.settings import read_override
 from mpies.training.update import make_solver
 from tests.config.examples import CARTPOLE, SPHERE
 
-# What a config file holds, as text or bytes, and how the message begins after the path of the file.
-NO_CONFIG = [
-    *((content, "is not ") for content in (b"\xff\xfe\x00", bytes(range(256)), b"a: \x00")),
-    ("a: " + 5000 * "[" + 5000 * "]", "is nested too deeply; a config has three levels"),
-    ("base: cartpole\nvary: {solver.sigma: [0.1, 0.2]}\n", "is a sweep file; train it with mpies sweep /"),
-    ("", "is empty; it needs at least environment: {id: CartPole-v1}"),
-    ("# only a comment", "is empty; it needs at least environment: {id: CartPole-v1}"),
-    ("- a\n- b", "must hold sections such as environment: {id: CartPole-v1}, but is the list [a, b]"),
-    ("hello", "must hold sections such as environment: {id: CartPole-v1}, but is the text 'hello'"),
-    (CARTPOLE + "seed: 1\nseed: 2", "line 3 is not valid YAML (key 'seed' appears twice; remove one)"),
-    (CARTPOLE + "solver: {sigma: 1, sigma: 2}", "line 2 is not valid YAML (key 'sigma' appears twice; remove one)"),
-    (CARTPOLE + "solver:\n  population: 4\n  sigma 0.1\n", "line 4 is not valid YAML (could not find expected ':')"),
-    (
-        CARTPOLE + "solver:\n\tsigma: 0.1\n",
-        "line 3 is not valid YAML (found character '\\t' that cannot start any token",
-    ),
-    (CARTPOLE + "a: [", "line 2 is not valid YAML (expected the node content, but found '<stream end>')"),
-]
-
-
-@pytest.mark.parametrize(("text", "beginning"), NO_CONFIG)
-def test_a_file_that_holds_no_mapping_of_yaml_is_refused_in_one_line(text, beginning, tmp_path):
-    path = tmp_path / "config.yaml"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ConfigError) as caught:
-        load_config(path)
-    assert str(caught.value).startswith(f"{path}: {beginning}")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("override", "beginning"),
-    [
-        *(
-            (wrong, f": {wrong!r} must be KEY=VALUE, for instance solver")
-            for wrong in ("solver", "=3", "solver..sigma=3")
-        ),
-        (
-            "environment.id.x=3",
-            ": environment.id.x is not a key, since environment.id is the text 'CartPole-v1' and not a",
-        ),
-        ("solver.sigma=[1", ", solver.sigma: line 1 is not valid YAML"),
-    ],
-)
-def test_an_override_that_is_no_key_and_value_is_refused(override, beginning, write_config):
-    with pytest.raises(ConfigError) as caught:
-        load_config(write_config(CARTPOLE), [override])
-    assert str(caught.value).startswith(f"the command line{beginning}")
-
 
 def test_an_override_of_a_section_that_is_written_in_short_keeps_its_kind(write_config):
     path = write_config(CARTPOLE + "noise: low_rank\nsolver: snes")
@@ -184,19 +135,11 @@ def test_differences_name_keys_that_change_what_is_computed(overrides, expected,
     assert differences(new, old) == [(key, there, here) for key, here, there in expected]
 
 
-@pytest.mark.parametrize(("name", "reason"), [(".", "Is a directory"), ("absent.yaml", "No such file or directory")])
-def test_a_file_that_cannot_be_read_is_refused_in_one_line(name, reason, tmp_path):
-    with pytest.raises(ConfigError, match=rf"cannot be read \({reason}\); give the path of a YAML file[^\n]*$"):
-        load_config(tmp_path / name)
-
-
 def test_the_config_of_a_run_is_a_config_too(write_config):
     values = resolved(load_config(write_config(CARTPOLE)))
     path = write_config(as_yaml(values | {"versions": {"python": "3.11", "mpies": "0.1.0", "machines": ["a"]}}))
     assert resolved(load_config(path)) == values
-    with pytest.raises(
-        ConfigError, match=r": is the folder of a run; continue it with mpies train .*config.yaml --out /"
-    ):
+    with pytest.raises(ConfigError, match=r": is the folder of a run; continue it with mpies train .*.yaml --out /"):
         load_config(path.parent)
     with pytest.raises(ConfigError, match="versions is not a key"):
         load_config(write_config(CARTPOLE + "versions: 3"))
@@ -205,13 +148,9 @@ def test_the_config_of_a_run_is_a_config_too(write_config):
 def test_a_python_file_needs_the_name_of_what_is_in_it(tmp_path):
     path = tmp_path / "room.py"
     path.write_text("class Room: pass\n")
-    with pytest.raises(
-        ConfigError, match=r"/room.py: is a Python file; name the class or function in it, such as /.*:NAME$"
-    ):
+    with pytest.raises(ConfigError, match=r"/room.py: is a Python file; name the .* in it, such as /.*:NAME$"):
         load_config(path)
-    with pytest.raises(
-        ConfigError, match=r"^the command line: solver.kind must name the class in mine.py .* mine.py:Class$"
-    ):
+    with pytest.raises(ConfigError, match=r"^the command line: solver.kind must name the class .* mine.py:Class$"):
         load_config("cartpole", ["solver.kind=mine.py"])
 
 

@@ -4,9 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from mpies.config.environment import EnvironmentSection
-from mpies.config.kinds import kinds_of
 from mpies.config.loading import resolved, validate_config
-from mpies.config.schema import FREE_SECTIONS, Config, LowRankSection, NoiseSection, any_solver, walk_sections
+from mpies.config.schema import Config, any_solver, walk_sections
 from mpies.core.errors import ConfigError
 from mpies.core.options import Options
 from mpies.solvers import SOLVERS
@@ -31,18 +30,6 @@ def test_every_section_of_the_registry_is_walked_with_its_path_and_kind():
         *(("solver", kind) for kind in SOLVERS),
     ]:
         assert section in sections
-
-
-def test_the_kinds_of_a_key_are_the_sections_that_it_may_hold():
-    fields = Config.model_fields
-    assert kinds_of(fields["noise"]) == {"full": NoiseSection, "low_rank": LowRankSection}
-    assert kinds_of(fields["environment"]) == {None: EnvironmentSection}
-    assert list(kinds_of(EnvironmentSection.model_fields["adaptive"])) == [None]
-    assert kinds_of(fields["seed"]) == {}
-
-
-def test_sections_that_a_resumed_run_may_change_are_sections_of_a_config():
-    assert set(FREE_SECTIONS) < Config.model_fields.keys()
 
 
 def test_the_solver_section_takes_the_options_of_a_class_outside_the_registry():

@@ -156,8 +156,12 @@ def test_a_writer_that_was_taken_over_notices_and_writes_no_more(quick, tmp_path
     taken = owner(tmp_path)
     assert taken["token"] == second._owner["token"]
     assert is_owner(taken) and not is_owner({"pid": 1}) and not is_owner([]) and not is_owner(None)
+    second.file.unlink()
+    time.sleep(0.1)
+    assert not first.file.exists()  # it does not take the lock back
+    second._write()
     first.release()
-    assert owner(tmp_path) == taken
+    assert second.file.exists()
 
 
 @pytest.mark.parametrize("job", [None, "group 1"])
@@ -196,18 +200,6 @@ def test_a_heartbeat_that_is_being_written_or_waits_for_the_guard_does_not_bring
     own.release()
     time.sleep(0.4)
     assert not own.file.exists()
-
-
-def test_a_writer_that_was_taken_over_does_not_take_the_lock_back_when_it_is_free(monkeypatch, tmp_path):
-    monkeypatch.setattr(lock, "HEARTBEAT", 0.3)
-    first, second = Lock(tmp_path), Lock(tmp_path)
-    first.acquire()
-    second._write()
-    with pytest.raises(RunLocked):
-        first.check()
-    second.file.unlink()
-    time.sleep(0.6)
-    assert not first.file.exists()
 
 
 def test_heartbeats_go_on_when_a_vanished_directory_is_back(quick, tmp_path):
@@ -301,9 +293,9 @@ def tell(jobs, line):
     return [job.stdout.readline().strip() for job in jobs]
 
 
-@pytest.mark.parametrize("what", ["new", "left by a dead job", "folder that is empty"])
+@pytest.mark.parametrize("what", ["new", "left by a dead job"])
 def test_of_several_jobs_at_once_exactly_one_opens_a_run(what, jobs, tmp_path):
-    for number in range(8):
+    for number in range(5):
         run = tmp_path / f"run-{number}"
         if what != "new":
             run.mkdir()

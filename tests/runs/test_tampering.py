@@ -42,20 +42,16 @@ def empty(run):
 # What is done to a run, and the file that the one line names.
 TAMPERING = {
     "metrics cut off": (truncate("metrics.csv", 40), "metrics.csv"),
-    "metrics removed": (remove("metrics.csv"), "metrics.csv"),
     "metrics replaced": (replace("metrics.csv", b"x" * 99_999), "metrics.csv"),
-    "evaluations cut off": (truncate("evaluations.csv", 40), "evaluations.csv"),
     "config removed": (remove("config.yaml"), "config.yaml"),
     "ledger cut off": (truncate("ledger.bin", 100), "ledger.bin"),
     "ledger removed": (remove("ledger.bin"), "ledger.bin"),
-    "ledger replaced": (replace("ledger.bin", b"x" * 999_999), "ledger.bin"),
-    "directory moved": (lambda run: run.rename(run.with_name("moved")), "ledger.bin"),
     "directory removed": (shutil.rmtree, "ledger.bin"),
     "directory emptied": (empty, "ledger.bin"),
 }
 
 
-@pytest.mark.parametrize(("what", "ranks"), [("metrics cut off", 0), ("directory removed", 0), ("ledger removed", 2)])
+@pytest.mark.parametrize(("what", "ranks"), [("directory removed", 0), ("ledger removed", 2)])
 def test_a_run_that_was_tampered_with_ends_in_one_line_and_the_same_command_goes_on(
     what, ranks, digests_of, start_mpies, run_mpies, write_config, tmp_path
 ):

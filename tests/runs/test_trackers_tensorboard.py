@@ -26,15 +26,13 @@ def read_events(path):
     return events[1:]
 
 
-@pytest.mark.parametrize("damage", ["cut", "removed", "switched off"])
+@pytest.mark.parametrize("damage", ["cut", "removed"])
 def test_a_resumed_run_has_every_generation_once_under_the_names_of_openais_starter(damage, here, write_config):
     command, run = ("train", write_config(CONFIG), "--out", "run"), here / "run"
-    is_off = ["tracking.tensorboard=false"] if damage == "switched off" else []
-    invoke(*command, "stop.generations=3", *is_off, code=0)
-    assert (run / FILE).exists() == (not is_off)
+    invoke(*command, "stop.generations=3", code=0)
     if damage == "cut":
         (run / FILE).write_bytes((run / FILE).read_bytes()[:-40])
-    elif damage == "removed":
+    else:
         (run / FILE).unlink()
     invoke(*command, code=0)
     rows, events = read_metrics(run), read_events(run)

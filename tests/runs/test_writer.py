@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import yaml
 
-from mpies.core.errors import ConfigError, RunError, RunLocked
+from mpies.core.errors import ConfigError, RunError
 from mpies.runs import writer
 from mpies.runs.directory import open_run
 from mpies.runs.files import write_atomically
 from mpies.runs.formats import hdf5, ledger
 from mpies.runs.formats.checkpoint import list_checkpoints
 from mpies.runs.formats.metrics import COLUMNS, read_digests, read_metrics
-from mpies.runs.lock import Lock
 from mpies.runs.machine import describe_machine, find_processor, machines_of
 from mpies.runs.reader import RunView, is_run
 from mpies.runs.snapshot import Evaluation
@@ -212,14 +211,6 @@ def test_trackers_are_left_while_the_lock_is_held_so_that_the_next_job_has_them_
     run._trackers = Trackers([], run.warn)
 
 
-def test_a_writer_that_was_taken_over_writes_no_more(run):
-    record(run, make_snapshot(1))
-    Lock(run.path)._write()
-    with pytest.raises(RunLocked, match="was taken over by process"):
-        record(run, make_snapshot(2))
-    assert [row["generation"] for row in read_metrics(run.path)] == ["1"]
-
-
 def test_a_run_lists_the_machines_of_its_starts_once_each_and_goes_on_without_its_versions(tmp_path):
     own = describe_machine()
     assert own.endswith((f", {os.cpu_count()} CPUs", ", 1 CPU")) and "(R)" not in own and "\n" not in own
@@ -250,10 +241,7 @@ NOTES = "# my notes\nenvironment: {id: 'function:sphere', dimension: 2}\n"  # th
         # A folder beside it is named like a part of a run.
         ("config.yaml", NOTES, ["checkpoints"], "its config.yaml is not that of a run"),
         ("config.yaml", NOTES, ["metrics.csv"], "its config.yaml is not that of a run"),
-        *(
-            ("config.yaml", damaged, [], None)
-            for damaged in ("", "[]", "a: [", "seed: 1", "\x00", "solver: 5\nseed: {a: 1}")
-        ),
+        *(("config.yaml", damaged, [], None) for damaged in ("", "a: [", "seed: 1", "solver: 5\nseed: {a: 1}")),
     ],
 )
 def test_a_folder_of_something_else_or_damaged_is_not_written_to(name, content, beside, message, tmp_path):

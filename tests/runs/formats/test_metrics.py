@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpies.runs.formats.metrics import format_header, format_row, read_digests, read_metrics
+from mpies.runs.formats.metrics import format_header, format_return, format_row, read_digests, read_metrics
 
 
 @pytest.mark.parametrize("rest", ["", "3,", "3,4.5", "3,4.5,0.1", "3,4.5,0.1,ab"])
@@ -34,3 +34,8 @@ def test_what_is_read_is_what_was_written(tmp_path):
     read = {"seconds": "0.123456789", "eval_mean": "", "failures": "1", "ratio": "nan", "digest": "ab"}
     assert read_metrics(tmp_path) == [{"generation": "3", **read}]
     assert format_row(columns, read_metrics(tmp_path)[0]) == format_row(columns, row)
+
+
+def test_a_return_has_as_many_digits_as_it_needs():
+    shown = {-0.0: "0.00", -1e-6: "-1e-06", -0.0012345: "-0.00123", 0.1: "0.10", -123.456: "-123.46", 1e20: "1e+20"}
+    assert {value: format_return(value) for value in shown} == shown
