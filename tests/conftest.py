@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import functools
 import gc
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -252,17 +253,21 @@ def write_config(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory):
-    """Train YAML text on one rank, without MPI, once in all tests.
+def trained(outcomes_on_ranks):
+    """Train YAML text on one rank, without MPI, once in all tests and in all workers of pytest-xdist.
 
     Returns a function from the text to the run's path.  Tests must not change that run; they copy it.
     """
-    runs = {}
 
     def run_of(config):
-        if config not in runs:
-            runs[config] = train(tmp_path_factory.mktemp("trained"), config)
-        return runs[config]
+        folder = outcomes_on_ranks / f"trained-{hashlib.sha256(config.encode()).hexdigest()[:16]}"
+        folder.mkdir(exist_ok=True)
+        with open(folder / "lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may train it now
+            if not (folder / "trained").exists():
+                train(folder, config)
+                (folder / "trained").touch()
+        return folder / "run"
 
     return run_of
 

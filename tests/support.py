@@ -28,9 +28,10 @@ from tests.warm_start import WarmStart
 HOME = Path(__file__).resolve().parent.parent
 INSIDE = "MPIES_TEST_INSIDE_MPI"  # set in the ranks that a test marked mpi is run on
 os.environ["PYTHONPATH"] = str(HOME)  # the ranks test this checkout, also where another one is installed
-_home = tempfile.TemporaryDirectory()
-if INSIDE not in os.environ:
-    os.environ["XDG_CONFIG_HOME"] = _home.name  # the key that signs runs is not the developer's own
+if "MPIES_TEST_HOME" not in os.environ:  # workers of pytest-xdist and ranks have that of the process that starts them
+    _home = tempfile.TemporaryDirectory()
+    # The key that signs runs is not the developer's own.
+    os.environ["MPIES_TEST_HOME"] = os.environ["XDG_CONFIG_HOME"] = _home.name
 os.environ.setdefault("MPIES_PICTURES", "0")  # each would be a process beside the tests
 WARM_START = WarmStart(mpiexec.environment())
 

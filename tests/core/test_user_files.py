@@ -6,7 +6,6 @@ import pytest
 
 from mpies.envs import EnvironmentProblem, make_env
 from mpies.envs.custom_env import find
-from mpies.runs.formats.metrics import read_digests
 from tests.envs.episodes import play
 
 WORLD = """
@@ -90,14 +89,3 @@ def test_a_neighbour_that_failed_is_imported_again_once_it_is_mended(tmp_path):
         make_env(environment_id)
     (tmp_path / "world" / "constants" / "values.py").write_text("REWARD = 40  # another length\n")
     assert reward_of(environment_id) == 4040
-
-
-def test_ranks_import_them_from_a_folder_below_the_config(run_mpies, write_config, tmp_path):
-    write_world(tmp_path / "parts", 5)
-    config = write_config(
-        "environment: {id: 'parts/world.py:World'}\npolicy: {hidden: []}\nsolver: {population: 4}\n"
-        "noise: {size: 1000}\nevaluation: {episodes: 1}\nstop: {generations: 1}\n"
-    )
-    for ranks in (0, 2):
-        run_mpies(ranks, "train", config, "--out", f"run{ranks}", code=0)
-    assert read_digests(tmp_path / "run0") == read_digests(tmp_path / "run2") != []

@@ -183,15 +183,3 @@ def test_the_default_layers_give_the_bits_of_numpy_and_choose_its_actions():
     actor.begin(1)
     actions = actor(images)
     assert actions.dtype == np.int32 and actions.tolist() == plain(images).argmax(axis=1).tolist()
-
-
-def test_a_reference_of_another_size_and_a_wrong_slot_are_refused():
-    options = {"convolutions": [[6, 3, 1]], "hidden": [10]}
-    policy = image_policy(**options)
-    policy.constants = {"reference": np.zeros((3, 7), np.uint8)}
-    with pytest.raises(ValueError, match="images of the reference must have 462 numbers"):
-        policy.network(policy.views(aligned_stack(1, policy.size)))
-    fast, *_ = build_networks(image_policy(**options), 2)
-    for slot in (-1, 2):
-        with pytest.raises(ValueError, match="there are 1 slots, not"):
-            fast.begin(slot)

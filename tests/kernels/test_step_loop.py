@@ -75,7 +75,7 @@ def assert_bits_of_numpy(env, policy, is_compiled=True, **options):
         (player._loop is None or not player._loop.steps) if not is_compiled else sum(player._loop.steps) == player.step
     )
     expected, expected_sums, plain = play(env, policy, way=in_numpy, **options)
-    assert plain._loop is None and player.step > 0
+    assert plain._loop is None and player.step > 0 and player.played == plain.played == results["steps"].sum()
     assert results.tobytes() == expected.tobytes() and observed.tobytes() == expected_sums.tobytes()
     return results, player
 
@@ -128,20 +128,6 @@ def test_images_are_stepped_by_it_with_the_bits_of_numpy():
 def test_other_changes_of_the_task_are_left_to_numpy(changes, is_training, is_compiled):
     env = pendulum(**changes)
     assert_bits_of_numpy(env, build(env, "mlp", hidden=[4]), is_compiled, episodes=20, is_training=is_training)
-
-
-def test_calls_that_show_another_number_of_observations_are_refused():
-    env = pendulum(hide=(0,))
-    open_batch = env.open
-
-    def open_wrong(seeds, is_training=False):
-        batch = open_batch(seeds, is_training)
-        batch.calls.shown[:] = True
-        return batch
-
-    env.open = open_wrong
-    with pytest.raises(ValueError, match="3 numbers are shown, but an observation has 2"):
-        play(env, build(env, "mlp", hidden=[4]), 20)
 
 
 def change_receive(monkeypatch, change):
@@ -199,11 +185,3 @@ def test_results_of_another_type_size_or_place_and_errors_reach_the_caller(part,
     env, policy, options = play_many("LunarLander-v3")
     with pytest.raises(error, match=message):
         play(env, policy, **options)
-
-
-def test_a_loop_steps_only_what_it_was_prepared_for():
-    env, policy, options = play_many("LunarLander-v3")
-    player = play(env, policy, **options)[2]
-    for slots in (0, 3):
-        with pytest.raises(RuntimeError, match="call prepare"):
-            player._loop.loop(slots, 0, 1, False, False)

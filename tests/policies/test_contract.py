@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from mpies.envs.base import Binary, Composite, Continuous, Discrete
+from mpies.envs.base import Binary, Composite, Discrete
 from mpies.policies import POLICIES
-from tests.policies.examples import BOX, act, draw_members, draw_observations
+from tests.policies.examples import BOX, WIDE, act, draw_members, draw_observations
 
 PARTS = Composite((Discrete(3), BOX, Binary(2), BOX))
 # Ways to act: name to (action, options).
@@ -25,18 +25,16 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("time_input", [None, 100])
+@pytest.mark.parametrize(("kind", "time_input"), [(kind, None) for kind in POLICIES] + [("mlp", 100), ("lstm", 100)])
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", POLICIES)
 def test_a_member_acts_the_same_beside_any_others_and_in_any_slot(kind, way, time_input, build):
-    if kind == "conv" and time_input:
-        pytest.skip("policies for images have no time_input")
     action, options = WAYS[way]
     policy = build(kind, action=action, time_input=time_input, **options)
     stack, observations, seeds = draw_members(policy), draw_observations(policy, 5, 9), np.arange(9) * 7
     together = act(policy, stack, observations, seeds=seeds)
     for slots in ([4], [8, 0], [3, 2, 1, 0, 4]):
         assert act(policy, stack, observations, slots, seeds).tobytes() == together[:, slots].tobytes()
+    assert np.array_equal(observations, draw_observations(policy, 5, 9))  # acting does not change them
     is_random = "sampling" in options or "action_noise" in options
     assert policy.head.is_random == is_random
     assert np.array_equal(act(policy, stack, observations), together) != is_random
@@ -99,18 +97,6 @@ def test_a_stack_may_be_rewritten_between_calls(kind, build):
 
 
 @pytest.mark.parametrize("kind", POLICIES)
-def test_acting_does_not_change_the_observations(kind, build):
-    policy = build(kind)
-    observations = draw_observations(policy, 2, 9)
-    before = observations.copy()
-    act(policy, draw_members(policy), observations)
-    actor = policy.bind(draw_members(policy))
-    actor.begin(0)
-    actor(observations[0])
-    assert np.array_equal(observations, before)
-
-
-@pytest.mark.parametrize("kind", POLICIES)
 def test_the_first_parameters_are_a_function_of_the_seed(kind, build):
     policy = build(kind, sampling="gaussian")
     one, same, other = policy.initial(1), policy.initial(1), policy.initial(2)
@@ -120,8 +106,9 @@ def test_the_first_parameters_are_a_function_of_the_seed(kind, build):
 
 
 @pytest.mark.parametrize("kind", POLICIES)
-def test_every_parameter_has_an_effect(kind, build):
-    policy = build(kind, action=Continuous(np.full(2, -1e6, np.float32), np.full(2, 1e6, np.float32)))
+def test_every_parameter_has_an_effect_and_so_has_the_time(kind, build):
+    time_input = None if kind == "conv" else 2  # policies for images have none
+    policy = build(kind, action=WIDE, time_input=time_input)
     observations, moved = draw_observations(policy, 4, 2), 0
     stack = draw_members(policy, 2)
     before = act(policy, stack, observations)
@@ -131,21 +118,3 @@ def test_every_parameter_has_an_effect(kind, build):
         changed[:, number] += 1
         moved += not np.array_equal(act(policy, changed, observations), before)
     assert moved > (0.5 if kind == "conv" else 0.99) * len(numbers)  # ReLUs hide some
-
-
-@pytest.mark.parametrize("kind", POLICIES)
-def test_time_is_one_more_input(kind, build):
-    if kind == "conv":
-        pytest.skip("policies for images have no time_input")
-    policy = build(kind, time_input=10)
-    assert policy.inputs == 7
-    actor = policy.bind(draw_members(policy, 2))
-    assert actor.wants_steps and actor.compiled is None
-    actor.begin(0)
-    actor.begin(1)
-    observations = draw_observations(policy, 1, 2)[0]
-    early, late = actor(observations, np.array([0, 0])).copy(), actor(observations, np.array([0, 9])).copy()
-    if kind in ("mlp", "torch"):  # the others have also moved on by a step
-        assert np.array_equal(early[0], late[0])
-    assert not np.array_equal(early[1], late[1])
-    assert not build(kind).bind(draw_members(build(kind))).wants_steps

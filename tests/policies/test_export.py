@@ -122,8 +122,7 @@ def played(request, tmp_path_factory):
 
 
 def export(policy, to):
-    outcome = invoke("export", policy, "--to", to, code=0)
-    return outcome.stdout
+    return invoke("export", policy, "--to", to, code=0).stdout
 
 
 def exported(path, folder):
@@ -133,33 +132,25 @@ def exported(path, folder):
         return ExportedPolicy(arrays)
 
 
-def test_the_npz_acts_to_the_bit_through_whole_episodes(played, tmp_path):
+def test_both_files_act_to_the_bit_through_whole_episodes_alone_and_side_by_side(played, tmp_path):
     path, episodes, actions = played
     policy = exported(path, tmp_path)
-    for observations, expected in zip(episodes, actions, strict=True):
-        policy.reset()
-        found = np.stack([policy(observation) for observation in observations])
-        assert found.astype(expected.dtype).tobytes() == expected.tobytes()
+    export(path, tmp_path / "policy.py")
+    for one in (policy, runpy.run_path(str(tmp_path / "policy.py"))["Policy"]()):
+        for observations, expected in zip(episodes, actions, strict=True):
+            one.reset()
+            found = np.stack([one(observation) for observation in observations])
+            assert found.astype(expected.dtype).tobytes() == expected.tobytes()
     assert len(np.unique(np.concatenate(actions), axis=0)) > 1  # it does more than one thing
-
-
-def test_several_episodes_side_by_side_go_as_each_alone(played, tmp_path):
-    path, episodes, actions = played
-    policy = exported(path, tmp_path)
-    steps = min(len(expected) for expected in actions)
+    if policy.kind in ("lstm", "gru", "elman") or policy.horizon is not None:  # it carries units, or the time
+        with pytest.raises(ValueError, match="1 episodes are in progress; call reset before you pass 2 observations"):
+            policy(np.tile(episodes[0][0], (2, 1)))
     for _ in range(2):
         policy.reset()
-        for step in range(steps):
+        for step in range(min(len(expected) for expected in actions)):
             found = policy(np.stack([observations[step] for observations in episodes]))
             expected = np.stack([expected[step] for expected in actions])
             assert found.dtype == expected.dtype and found.tobytes() == expected.tobytes()
-
-
-def test_the_python_file_acts_to_the_bit(played, tmp_path):
-    path, episodes, actions = played
-    export(path, tmp_path / "policy.py")
-    policy = runpy.run_path(str(tmp_path / "policy.py"))["Policy"]()
-    assert np.array_equal(np.stack([policy(observation) for observation in episodes[0]]), actions[0])
 
 
 def test_the_onnx_model_acts_but_for_rounding_through_whole_episodes(played, tmp_path):
@@ -178,17 +169,6 @@ def test_the_onnx_model_acts_but_for_rounding_through_whole_episodes(played, tmp
             (found, *state) = session.run(None, feed)
             assert found[0].shape == action.shape
             np.testing.assert_allclose(found[0], action, rtol=1e-5, atol=1e-5)
-
-
-def test_a_policy_that_carries_something_wants_a_reset_before_other_episodes(played, tmp_path):
-    path, episodes, _ = played
-    policy = exported(path, tmp_path)
-    policy(episodes[0][0])
-    if policy.kind in ("lstm", "gru", "elman") or policy.horizon is not None:  # units, or the time
-        with pytest.raises(ValueError, match="1 episodes are in progress; call reset before you pass 2 observations"):
-            policy(np.tile(episodes[0][0], (2, 1)))
-        policy.reset()
-    assert len(policy(np.tile(episodes[0][0], (2, 1)))) == 2
 
 
 def test_what_training_wrote_is_exported_and_its_python_file_needs_numpy_alone(trained, tmp_path):
@@ -234,30 +214,14 @@ def test_exports_take_the_numbers_that_environment_hide_leaves_out(options, seed
     assert session.run(["action"], feed | {"observation": observations})[0].tolist() == expected.tolist()
 
 
-OWN = """
-import gymnasium, numpy as np
-class Env(gymnasium.Env):
-    observation_space, action_space = gymnasium.spaces.Box(-9, 9, (2,), np.float32), gymnasium.spaces.Discrete(2)
-    open = 0
-    def __init__(self):
-        Env.open += 1
-    def reset(self, seed=None, options=None):
-        return np.zeros(2, np.float32), {}
-    def step(self, action):
-        return np.zeros(2, np.float32), 0.0, True, False, {}
-    def close(self):
-        Env.open -= 1
-        print(f"{Env.open} open")
-"""
-
-
 def test_an_export_closes_its_environment(tmp_path):
-    (tmp_path / "own.py").write_text(OWN)
-    path = save_policy(
-        {"environment": {"id": f"{tmp_path}/own.py:Env"}, "policy": {"hidden": [3]}}, tmp_path / "own.h5"
+    (tmp_path / "own.py").write_text(
+        "from tests.envs.misbehaving import Good\nclass Env(Good):\n    def close(self): print('closed')\n"
     )
-    about = f"{tmp_path}/own.py:Env, generation 3, 17 parameters"
-    assert export(path, tmp_path / "own.npz").splitlines() == ["0 open", f"{tmp_path}/own.npz: {about}"]
+    name = f"{tmp_path}/own.py:Env"
+    path = save_policy({"environment": {"id": name}, "policy": {"hidden": [3]}}, tmp_path / "own.h5")
+    about = f"{tmp_path}/own.npz: {name}, generation 3, 17 parameters"
+    assert export(path, tmp_path / "own.npz").splitlines() == ["closed", about]
 
 
 def saved_again(path, folder, **sections):

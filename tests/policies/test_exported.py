@@ -47,9 +47,3 @@ def test_a_layer_adds_its_products_to_the_bias_in_the_order_of_the_inputs():
     assert dense(x, weights).tolist() == [[0]]  # 1e8 + 1 is 1e8 in float32
     assert dense(x[:, [0, 2, 1]], weights[:, [0, 2, 1]]).tolist() == [[1]]
     assert dense(x[:, :2], weights[:, :2], np.array([[-1e8]], np.float32)).tolist() == [[1]]  # the bias comes first
-
-
-def test_a_negative_zero_bias_keeps_its_sign():
-    weights, bias = np.zeros((1, 2, 1), np.float32), np.array([[-0.0]], np.float32)
-    assert np.signbit(dense(np.array([[-1, -1]], np.float32), weights, bias)).all()
-    assert not np.signbit(dense(np.array([[-1, -1]], np.float32), weights)).any()

@@ -81,18 +81,6 @@ def test_modules_that_cannot_be_used_are_refused(source, options, message, tmp_p
         build_policy("torch", tmp_path, **options)
 
 
-def test_the_module_is_found_from_where_training_began(run_mpies, write_config, tmp_path):
-    torch_or_skip()
-    (tmp_path / "net.py").write_text(MODULE)
-    (tmp_path / "moving.py").write_text(
-        "import os\nfrom tests.envs.faulty import Dawdling\n\n\nclass Moving(Dawdling):\n"
-        "    def __init__(self):\n        os.makedirs('elsewhere', exist_ok=True)\n        os.chdir('elsewhere')\n"
-    )
-    run = RUN.replace("id: Pendulum-v1, max_steps: 30", "id: 'moving.py:Moving', max_steps: 2")
-    config = write_config(run.replace("POLICY", "policy: {kind: torch, module: 'net.py:make_policy'}"))
-    run_mpies(0, "train", config, "--out", "run", code=0)
-
-
 def test_without_pytorch_the_message_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setattr("tests.policies.examples.torch_or_skip", lambda: None)
     monkeypatch.setitem(sys.modules, "torch", None)

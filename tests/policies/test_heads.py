@@ -228,15 +228,6 @@ def test_compiled_heads_give_the_bits_of_numpy(action, odd, monkeypatch):
     assert actions[0].shape == (9, 9, len(action.low))
 
 
-@pytest.mark.skipif(not kernels.compiled, reason="the kernels could not be built when mpies was installed")
-def test_parts_that_do_not_fit_the_outputs_are_refused():
-    policy = make_policy(MLPOptions(hidden=[]), Interface(2, CHOICES))
-    network, bounds = policy.network(policy.views(draw_members(policy))), np.zeros(7, np.float32)
-    for parts in ([("Discrete", 6)], [("Discrete", 7), ("Binary", 0)]):
-        with pytest.raises(ValueError, match="must take 7 outputs"):
-            network.choose_parts(parts, bounds, bounds)
-
-
 def test_parts_draw_different_numbers_and_the_first_those_of_a_single_head(build):
     twice, once = Composite((Discrete(3), Discrete(3))), Discrete(3)
     policy, single = (build("mlp", action=action, sampling="softmax", hidden=[]) for action in (twice, once))

@@ -1,5 +1,7 @@
 """A run that starts from the policy of another (policy.init_from)."""
 
+import shutil
+
 import numpy as np
 
 from mpies.config.recipes import RESULTS
@@ -17,22 +19,18 @@ stop: {generations: 2}
 """
 
 
-def test_a_run_begins_where_another_ended_and_then_needs_its_file_no_more(run_mpies, write_config, tmp_path):
-    config = write_config(CONFIG)
-    assert run_mpies(0, "train", config, "--out", "first").code == 0
-    before = hdf5.read(tmp_path / "first" / "policy.h5")[0]
-    more = ["train", config, "--out", "second", "policy.init_from=first/policy.h5"]
-    assert run_mpies(0, *more, "stop.generations=1").code == 0
+def test_a_run_begins_where_another_ended_and_then_needs_its_file_no_more(run_mpies, write_config, trained, tmp_path):
+    shutil.copy(trained(CONFIG) / "policy.h5", tmp_path / "first.h5")
+    train = "train", write_config(CONFIG), "--out", "second", "policy.init_from=first.h5"
+    run_mpies(0, *train, "stop.generations=1", code=0)
+    before = hdf5.read(tmp_path / "first.h5")[0]
     first = hdf5.read(tmp_path / "second" / "checkpoints" / "generation-00000000.h5")[0]
     assert np.array_equal(first["solver/mean"], before["parameters"])
     assert np.array_equal(first["normalizer/total"], before["normalizer/total"]) and first["normalizer/count"] > 0
-    (tmp_path / "first" / "policy.h5").unlink()
-    run_mpies(0, *more, code=0)
+    (tmp_path / "first.h5").unlink()
+    run_mpies(0, *train, code=0)
     assert len(read_metrics(tmp_path / "second")) == 2
-    refused = run_mpies(0, *more[:3], "third", "policy.init_from=second", "policy.hidden=5")
-    assert refused.code == 2 and refused.stderr.count("\n") == 1, refused.stderr
-    assert "policy.init_from: second has 93 parameters, but this policy has 131; use the same" in refused.stderr
-    assert run_mpies(0, "play", "second", "--member", "2,3").code == 0
+    run_mpies(0, "play", "second", "--member", "2,3", code=0)
 
 
 def test_a_run_begins_with_the_policy_of_a_recipe(run_mpies, tmp_path):

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from mpies.envs.base import Continuous, Discrete, Interface
+from mpies.envs.base import Continuous, Interface
 from mpies.policies import make_policy
-from mpies.policies.exported import ACTIVATIONS, aligned_stack
+from mpies.policies.exported import ACTIVATIONS
 from mpies.policies.mlp import MLPOptions
 from tests.policies.examples import draw_members
 
@@ -15,7 +15,6 @@ FORWARD = {
     "elu": lambda x: np.where(x > 0, x, np.exp(x) - 1),
     "linear": lambda x: x,
 }
-SHAPES = [(24, [40, 40]), (8, [32, 32]), (4, []), (5, [1]), (17, [64, 64, 7]), (3, [130])]
 
 
 def reference(policy, parameters, observation):
@@ -49,29 +48,3 @@ def test_continuous_actions_are_those_of_a_float64_forward_pass(activation, outp
     assert actions.dtype == np.float32
     np.testing.assert_allclose(actions, expected, atol=2e-5)
     assert (actions >= BOX.low).all() and (actions <= BOX.high).all()
-
-
-def test_discrete_actions_take_the_largest_output():
-    policy = make_policy(MLPOptions(hidden=[8]), Interface(3, Discrete(5)))
-    stack = draw_members(policy, 200, scale=1)
-    observations = np.random.default_rng(2).standard_normal((200, 3)).astype(np.float32)
-    expected = [np.argmax(reference(policy, *pair)) for pair in zip(stack, observations, strict=True)]
-    actions = policy.bind(stack)(observations)
-    assert actions.dtype == np.int32
-    assert actions.tolist() == expected
-    assert len(set(expected)) == 5
-
-
-@pytest.mark.parametrize(("size", "hidden"), SHAPES)
-def test_a_member_of_any_shape_acts_the_same_to_the_bit_beside_any_others(size, hidden):
-    wide = Continuous(np.full(3, -1e3, np.float32), np.full(3, 1e3, np.float32))
-    policy = make_policy(MLPOptions(hidden=hidden), Interface(size, wide))
-    stack, random = draw_members(policy, 64, scale=1), np.random.default_rng(4)
-    observations = random.standard_normal((64, size)).astype(np.float32)
-    together = policy.bind(stack)(observations).copy()
-    for count in (1, 2, 3, 7, 63):
-        chosen = random.permutation(64)[:count]
-        slots = aligned_stack(64, policy.size)
-        slots[:count] = stack[chosen]
-        apart = policy.bind(slots)(observations[chosen])
-        assert apart.tobytes() == together[chosen].tobytes(), f"{count} members"

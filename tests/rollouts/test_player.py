@@ -20,13 +20,13 @@ def make_player(env=None, **values):
 @pytest.mark.parametrize("shape", [{}, {"slots": 1, "largest": 1, "low_water": 0}, {"slots": 20, "largest": 20}])
 def test_every_rollout_is_played_once_to_its_end(shape):
     env = CountingEnv(**shape)
-    queue = RolloutQueue(make_batch(LENGTHS, payload_size=1))
-    make_player(env).play([queue])
+    queue, player = RolloutQueue(make_batch(LENGTHS, payload_size=1)), make_player(env)
+    player.play([queue])
     assert queue.is_exhausted and queue.is_finished.all() and not queue.failures
     assert queue.results["total"].tolist() == [total_of(length) for length in LENGTHS]
     assert queue.results["steps"].tolist() == LENGTHS
     assert queue.results["payload"][:, 0].tolist() == [10.0 * rollout for rollout in range(len(LENGTHS))]
-    assert env.steps_played == sum(LENGTHS)
+    assert env.steps_played == player.played == sum(LENGTHS)
     assert all(batch.is_closed for batch in env.batches)
 
 
@@ -165,23 +165,18 @@ def test_time_between_two_calls_does_not_count_towards_the_timeout(pass_time):
     assert 90 < second.results["steps"][1] < 120
 
 
-def test_an_episode_that_ends_with_the_step_that_took_too_long_says_so(pass_time):
-    queue = RolloutQueue(make_batch([1]))
-    make_player(timeout=10.0).play([queue], ranks=pass_time(11))
-    assert queue.failures == {0: "it took more than 10 s"}
-
-
-def test_an_episode_that_outlasts_its_timeout_fails_alone(pass_time):
-    queue = RolloutQueue(make_batch([5, 500, 7]))
-    make_player(timeout=10.0).play([queue], ranks=pass_time(0.1))
-    assert queue.failures == {1: "it took more than 10 s"}
-    assert np.isnan(queue.results["total"]).tolist() == [False, True, False]
-    assert 90 < queue.results["steps"][1] < 110
-
-
-def test_an_episode_takes_its_time_along_to_another_slot(pass_time):
-    """The third begins half a second after the first, moves into its slot, and ends after 9.7 seconds."""
-    queue = RolloutQueue(make_batch([20, 5, 97]))
-    player = make_player(CountingEnv(slots=2, largest=1, low_water=1), timeout=10.0)
-    player.play([queue], ranks=pass_time(0.1))
-    assert not queue.failures and queue.results["steps"].tolist() == [20, 5, 97]
+@pytest.mark.parametrize(
+    ("lengths", "seconds", "slots", "failed"),
+    [
+        ([5, 500, 7], 0.1, 4, [1]),
+        ([1], 11, 4, [0]),  # it ends with the step that took too long
+        ([20, 5, 97], 0.1, 2, []),  # the third begins after half a second, moves into the first slot, and takes 9.7 s
+    ],
+)
+def test_an_episode_that_outlasts_its_timeout_fails_alone(lengths, seconds, slots, failed, pass_time):
+    queue = RolloutQueue(make_batch(lengths))
+    make_player(CountingEnv(slots, largest=1), timeout=10.0).play([queue], ranks=pass_time(seconds))
+    assert queue.failures == dict.fromkeys(failed, "it took more than 10 s")
+    assert np.flatnonzero(np.isnan(queue.results["total"])).tolist() == failed
+    for steps, length in zip(queue.results["steps"], lengths, strict=True):
+        assert 90 < steps < 110 if length == 500 else steps == length

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mpies.comm.work_counter import WorkCounter, count_alone
-from mpies.rollouts.batch import evaluation_batch, observation_record, rollout_record
+from mpies.rollouts.batch import evaluation_batch, rollout_record
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import RolloutQueue, play_alone
 from tests.rollouts.fakes import POLICY, CountingEnv, make_batch, total_of
@@ -41,14 +41,6 @@ def test_a_queue_that_is_reopened_keeps_its_results_and_hands_out_others():
     queue.finish(0, 5.0, 1.0, 1)
     queue.reopen(np.array([1, 3]), WorkCounter(0, 2, count_alone()))
     assert queue.take(9).tolist() == [1, 3] and queue.finished()["total"].tolist() == [5.0]
-
-
-def test_observation_sums_are_records_of_their_size():
-    queue = RolloutQueue(make_batch([1] * 4))
-    assert queue.observations(3).dtype == observation_record(3) and len(queue.observations(3)) == 0
-    queue.observed.append((2, 7, np.arange(3.0), np.arange(3.0) ** 2))
-    (sums,) = queue.observations(3)
-    assert (sums["rollout"], sums["count"]) == (2, 7) and sums["squares"].tolist() == [0, 1, 4]
 
 
 @pytest.mark.parametrize("rollouts", [None, [4, 1]])

@@ -109,7 +109,6 @@ def test_the_next_seed_goes_on(fresh, run_mpies):
         (["solver.sigma=-1"], "solver.sigma"),
         (["solver.sigma=0.3"], "contains a run of another config"),
         (["--resume", "never"], "contains a run already"),
-        (["absent.key=1"], "absent"),
     ],
 )
 def test_the_config_is_checked_all_the_same(arguments, words, folder, complete, monkeypatch):

@@ -12,7 +12,6 @@ from mpies.training.trainer import make_trainer
 from tests.support import calling_lines, first_of_each
 
 CONFIGS = {
-    "plain": {"solver": {"population": 8, "sigma": 0.2}},
     "overlap": {"solver": {"kind": "pepg", "population": 8}, "overlap": 1},
     "batches": {"solver": {"population": 8, "sigma": 0.2, "timesteps_per_batch": 12}},
     "candidates": {"solver": {"kind": "cma_es", "population": 8}},
@@ -121,7 +120,7 @@ def test_a_rank_that_is_lost_anywhere_costs_no_rollout_and_changes_no_bit(undist
 def test_the_log_says_who_was_lost(lost, what, tmp_path, caplog):
     comm = InterruptedSerial(9)
     comm.lost = lost
-    train("plain", tmp_path / "run", comm)
+    train("batches", tmp_path / "run", comm)
     (message,) = [message for message in caplog.messages if "training continues" in message]
     assert message.startswith(f"{what}; training continues on 1 rank after 0.")
 

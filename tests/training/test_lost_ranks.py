@@ -33,7 +33,6 @@ CONFIGS = {
     "noise table": POLICY + "solver: {population: 32, sigma: 0.1}\n",
     "overlap": POLICY + "solver: {kind: pepg, population: 32}\noverlap: 1\n",
     "chains of seeds": FUNCTION + "solver: {kind: deep_ga, population: 30, parents: 5, snapshot: 4, sigma: 0.1}\n",
-    "whole candidates": FUNCTION.replace("300", "10") + "solver: {kind: cma_es, population: 16}\n",
 }
 
 # A rank that is still in a repair takes the next one as a part of it.  So all have ended one before the next begins.
@@ -77,10 +76,8 @@ main(sys.argv[2:])
     ("name", "ranks", "victims", "program"),
     [
         ("noise table", 4, [0, 3], ("-m", "mpies")),
-        ("overlap", 3, [2], ("-m", "mpies")),
         ("overlap", 3, [0], ("-c", SLOW_DISK, "mpies")),
         ("chains of seeds", 3, [0], ("-m", "mpies")),
-        ("whole candidates", 3, [0], ("-m", "mpies")),
     ],
 )
 def test_a_job_that_loses_ranks_finishes_with_the_same_bits(

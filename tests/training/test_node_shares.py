@@ -69,19 +69,3 @@ def test_no_bit_depends_on_the_shares(shares, overlap, monkeypatch):
         assert (comm.allgather(own)[0].reshape(3, 3) == own).all() and own.sum() == pytest.approx(1000)
     trainer.evaluator.keep_finished()  # a rank was lost: numbers of nodes may stand for others now
     assert trainer.evaluator.queues.speeds.shares(1000) is None or shares != "measured"
-
-
-@pytest.mark.parametrize(
-    "sections",
-    [
-        {"environment": {"id": "CartPole-v1", "max_steps": 60}, "policy": {"hidden": []}},
-        {"environment": {"id": "CartPole-v1", "backend": "gymnasium"}, "policy": {"kind": "mlp"}},
-        {"environment": {"id": "function:rastrigin", "dimension": 5}, "policy": {"kind": "none"}},
-    ],
-)
-def test_a_player_counts_the_steps_of_all_episodes(sections):
-    config = validate_config({"solver": {"population": 12}, "noise": {"size": 20000}, **sections}, "x")
-    trainer = make_trainer(config, Serial())
-    trainer.restore()
-    results = trainer.evaluator.evaluate(trainer.updater.next_parts()[0], 0).results
-    assert trainer.task.player.played == results.steps.sum() > 0

@@ -15,23 +15,6 @@ from mpies.solvers import SOLVERS
 from tests.support import HOME, invoke, train_many
 
 PROGRAM, RECIPE = re.findall(r"```(?:python|yaml)\n(.*?)```", (HOME / "docs" / "solvers.md").read_text(), re.DOTALL)
-SMOOTH = """
-import gymnasium, numpy as np
-class Smooth(gymnasium.Env):
-    observation_space = action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    def reset(self, seed=None, options=None):
-        self.random = np.random.default_rng(seed)
-        self.last, self.left = np.zeros(1, np.float32), 3 + int(seed % 20)
-        return self.random.uniform(-1, 1, 1).astype(np.float32), {}
-    def step(self, action):
-        cost = float(((action - self.last) ** 2).sum())
-        self.last, self.left = action, self.left - 1
-        return self.random.uniform(-1, 1, 1).astype(np.float32), -cost, self.left == 0, False, {}
-class Copies(Smooth):
-    def step(self, action):
-        return super().step(action.copy())
-"""
-
 # Trained on 0 (one rank without MPI) and 3 ranks.  Each has a way through the program that no other one has.
 TASKS = {
     "cartpole-envpool": """
@@ -71,11 +54,13 @@ KINDS = {
     "novelty_es": "population: 20, means: 2",
     "nevergrad:TBPSA": "population: 10",
 }
-POLICY = "\npolicy: {hidden: [4]}\nsolver: {kind: %s, population: 20, episodes: 2}\n"
 SMALL = "\npolicy: {hidden: [8]}\nsolver: {population: 12, sigma: 0.1}\n"
 OTHERS = {
-    "candidates": "environment: {id: CartPole-v1, max_steps: 60}" + POLICY % "cma_es",
-    "novelty": "environment: {id: Hopper-v5, max_steps: 20, behaviour: [x_position]}" + POLICY % "novelty_es",
+    "novelty": """
+environment: {id: Hopper-v5, max_steps: 20, behaviour: [x_position]}
+policy: {hidden: [4]}
+solver: {kind: novelty_es, population: 20, episodes: 2}
+""",
     "documented": RECIPE.replace("generations: 60", "generations: 20"),
     "adaptive": """
 environment: {id: CartPole-v1, adaptive: {start: 10, threshold: 0.5, ratio: 1.5}, reward_shift: 0.25, hide: [1]}
@@ -89,16 +74,13 @@ solver: {kind: pgpe, population: 20, interactions: 700, sigma: 0.1}
 """,
     "parts": 'environment: {id: "tests.envs.rover:Rover", kwargs: {actions: mixed}, max_steps: 20}' + SMALL,
     "one-hot": 'environment: {id: "gymnasium:Blackjack-v1", max_steps: 20}' + SMALL,
-    "smooth": 'environment: {id: "smooth.py:Smooth"}' + SMALL,
-    "copies": 'environment: {id: "smooth.py:Copies"}' + SMALL,
     "reused": 'environment: {id: "own.py:ReusesArrays"}' + SMALL,
 }
 CONFIGS = TASKS | {kind: FUNCTION % (kind, options) for kind, options in KINDS.items()} | OTHERS
 NEEDED = {"nevergrad:TBPSA": "nevergrad", "numbered": "envpool", "cartpole-envpool": "envpool"}
 COMMON = "evaluation: {every: 2, episodes: 6}\ncheckpoint: {every: 2}\nstop: {generations: 6}\n"
-# Stopped on five ranks after three generations, and resumed on three.
-STOPPED = ["cartpole-envpool", "cartpole-gymnasium", "low-rank", "overlap", "adaptive", "numbered"]
-STOPPED += ["openai_es", "cma_es", "deep_ga", "novelty_es", "cr_fm_nes"]
+# Stopped on two ranks after three generations, and resumed on three.
+STOPPED = ["cartpole-envpool", "low-rank", "overlap", "numbered", "cma_es", "deep_ga"]
 COLUMNS = "digest", "return_mean", "steps", "eval_mean", "failures", "episodes"
 
 
@@ -117,7 +99,6 @@ def folder(outcomes_on_ranks):
 
 def train_all(folder):
     (folder / "cross_entropy.py").write_text(PROGRAM)
-    (folder / "smooth.py").write_text(SMOOTH)
     shutil.copy(HOME / "tests" / "envs" / "misbehaving.py", folder / "own.py")
     names = [name for name in CONFIGS if importlib.util.find_spec(NEEDED.get(name, "mpies"))]
     for name in names:
@@ -127,7 +108,7 @@ def train_all(folder):
     stopped = [(f"{name}.yaml", f"stopped/{name}") for name in STOPPED if name in names]
     alone, together = ([(f"{name}.yaml", f"{ranks}/{name}") for name in names] for ranks in (0, 3))
     train_many(folder, 0, alone)
-    train_many(folder, 5, [(*run, "stop.generations=3") for run in stopped])
+    train_many(folder, 2, [(*run, "stop.generations=3") for run in stopped])
     train_many(folder, 3, together + stopped)
 
 
@@ -150,18 +131,14 @@ def test_results_are_the_same_on_one_rank_and_on_three(name, folder):
 
 
 @pytest.mark.parametrize("name", STOPPED)
-def test_a_run_stopped_on_five_ranks_and_resumed_on_three_is_the_undisturbed_one(name, folder):
+def test_a_run_stopped_on_two_ranks_and_resumed_on_three_is_the_undisturbed_one(name, folder):
     skip_if_absent(name)
     assert read_digests(folder / "stopped" / name) == read_digests(folder / "0" / name)
-    assert [row["ranks"] for row in read_metrics(folder / "stopped" / name)] == ["5"] * 3 + ["3"] * 3
+    assert [row["ranks"] for row in read_metrics(folder / "stopped" / name)] == ["2"] * 3 + ["3"] * 3
 
 
 def test_every_solver_of_the_registry_is_tested():
     assert set(SOLVERS) <= set(KINDS)
-
-
-def test_an_environment_may_keep_its_actions(folder):
-    assert read_digests(folder / "0" / "smooth") == read_digests(folder / "0" / "copies")
 
 
 def test_the_example_of_the_documentation_trains(folder, monkeypatch):
@@ -188,8 +165,6 @@ def test_generations_and_members_are_replayed(name, member, folder):
 
 
 def test_another_seed_gives_other_bits(folder):
-    outcome = invoke(
-        "train", folder / "openai_es.yaml", "--out", folder / "another-seed", "seed=2", "stop.generations=1"
-    )
-    assert outcome.code == 0, outcome.stderr
-    assert read_digests(folder / "another-seed") != read_digests(folder / "0" / "openai_es")[:1]
+    out = folder / "another-seed"
+    invoke("train", folder / "openai_es.yaml", "--out", out, "seed=2", "stop.generations=1", code=0)
+    assert read_digests(out) != read_digests(folder / "0" / "openai_es")[:1]

@@ -53,15 +53,14 @@ noise: {size: 100000}
 }
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """A run of ten generations of each config: name to path."""
-    folder = tmp_path_factory.mktemp("runs")
-    return {name: train(folder, text + COMMON, name) for name, text in CONFIGS.items()}
+@pytest.fixture
+def run_of(trained):
+    """A function from the name of a config to its run of ten generations."""
+    return lambda name: trained(CONFIGS[name] + COMMON)
 
 
-def test_the_mean_of_every_generation_is_rebuilt_to_the_bit(runs, tmp_path):
-    run, means, saved = runs["gymnasium"], set(), tmp_path / "policy.h5"
+def test_the_mean_of_every_generation_is_rebuilt_to_the_bit(run_of, tmp_path):
+    run, means, saved = run_of("gymnasium"), set(), tmp_path / "policy.h5"
     assert len(list_checkpoints(run)) == 11
     for generation in (0, 1, 7, 10):
         stdout = invoke("replay", run, "--generation", generation, "--out", saved, code=0).stdout
@@ -78,24 +77,24 @@ def test_the_mean_of_every_generation_is_rebuilt_to_the_bit(runs, tmp_path):
     assert (run / "best.h5").read_bytes() == before
 
 
-def test_a_replay_needs_first_checkpoint_and_ledger_only_and_goes_on_where_the_ledger_has_grown(runs, tmp_path):
+def test_a_replay_needs_first_checkpoint_and_ledger_only_and_goes_on_where_the_ledger_has_grown(run_of, tmp_path):
     run = tmp_path / "run"
     (run / "checkpoints").mkdir(parents=True)
     for name in ("config.yaml", "checkpoints/generation-00000000.h5"):
-        shutil.copy(runs["cma_es"] / name, run / name)
-    whole = (runs["cma_es"] / "ledger.bin").read_bytes()
-    _, end = ledger.find_end(runs["cma_es"] / "ledger.bin", 4)
+        shutil.copy(run_of("cma_es") / name, run / name)
+    whole = (run_of("cma_es") / "ledger.bin").read_bytes()
+    _, end = ledger.find_end(run_of("cma_es") / "ledger.bin", 4)
     (run / "ledger.bin").write_bytes(whole[: end + 10])  # the next record is half-written
     replay = Replay(run, 4)
     with pytest.raises(RunError, match="generation 5 is not in its ledger, which ends at 4"):
         replay.run_until(5)
     (run / "ledger.bin").write_bytes(whole)
     replay.run_until(10)
-    assert replay.digest == read_digests(runs["cma_es"])[-1]
+    assert replay.digest == read_digests(run_of("cma_es"))[-1]
 
 
-def test_what_is_not_on_record_is_refused_in_one_line(runs, tmp_path):
-    run = runs["cma_es"]
+def test_what_is_not_on_record_is_refused_in_one_line(run_of, tmp_path):
+    run = run_of("cma_es")
     words = "generation 11 is not in its ledger, which ends at 10; give that or an earlier one"
     assert_refused(invoke("replay", run, "--generation", 11), words)
     assert_refused(invoke("play", run, "--member", "11,0"), "generation 11 is not in its ledger, which has 1 to 10;")
@@ -113,8 +112,8 @@ def test_what_is_not_on_record_is_refused_in_one_line(runs, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["checkpoint", "ledger", "config"])
-def test_a_run_whose_parts_do_not_fit_is_refused_in_one_line(damage, runs, tmp_path):
-    run = shutil.copytree(runs["gymnasium"], tmp_path / "run")
+def test_a_run_whose_parts_do_not_fit_is_refused_in_one_line(damage, run_of, tmp_path):
+    run = shutil.copytree(run_of("gymnasium"), tmp_path / "run")
     checkpoint = run / "checkpoints" / "generation-00000000.h5"
     if damage == "checkpoint":
         arrays, attributes = hdf5.read(checkpoint)
@@ -129,8 +128,8 @@ def test_a_run_whose_parts_do_not_fit_is_refused_in_one_line(damage, runs, tmp_p
         assert_refused(invoke(*command), str(run), "is of another config")
 
 
-def test_a_replay_that_gives_another_state_ends_with_code_1(runs, tmp_path):
-    copy = shutil.copytree(runs["envpool"], tmp_path / "run")
+def test_a_replay_that_gives_another_state_ends_with_code_1(run_of, tmp_path):
+    copy = shutil.copytree(run_of("envpool"), tmp_path / "run")
     records = list(ledger.read_records(copy / "ledger.bin"))
     changed = dict(records[4], returns=records[4]["returns"][::-1])
     pieces = [ledger.pack_record(changed if number == 4 else arrays) for number, arrays in enumerate(records)]
@@ -141,13 +140,13 @@ def test_a_replay_that_gives_another_state_ends_with_code_1(runs, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["gymnasium", "envpool", "overlap", "low_rank"])
-def test_a_member_that_is_played_again_returns_the_same(name, runs):
-    returns = {int(a["generation"]): a["returns"] for a in ledger.read_records(runs[name] / "ledger.bin")}
+def test_a_member_that_is_played_again_returns_the_same(name, run_of):
+    returns = {int(a["generation"]): a["returns"] for a in ledger.read_records(run_of(name) / "ledger.bin")}
     if name == "envpool":  # of a second batch too, where the first had too few steps
         assert len(returns[1]) > 16
     seen = set()
     for generation, member in ((1, 0), (1, 5), (2, 3), (2, len(returns[2]) - 1), (10, 0), (10, len(returns[10]) - 1)):
-        outcome = invoke("play", runs[name], "--member", f"{generation},{member}", code=0)
+        outcome = invoke("play", run_of(name), "--member", f"{generation},{member}", code=0)
         expected = f"{returns[generation][member]:.6g}"
         assert f"recorded {expected}, played again {expected}\n" in outcome.stdout
         seen.add(expected)
@@ -164,11 +163,11 @@ def test_a_member_that_failed_fails_again_with_its_message(here, write_config):
     assert "recorded nan, played again nan" in stdout and "RuntimeError: out of balance" in stdout
 
 
-def test_a_replayed_policy_holds_its_statistics_and_a_run_begins_with_them(runs, tmp_path):
+def test_a_replayed_policy_holds_its_statistics_and_a_run_begins_with_them(run_of, tmp_path):
     saved = tmp_path / "policy.h5"
-    assert invoke("replay", runs["gymnasium"], "--generation", 4, "--out", saved).code == 0
+    assert invoke("replay", run_of("gymnasium"), "--generation", 4, "--out", saved).code == 0
     arrays, attributes = hdf5.read(saved)
-    checkpoint = hdf5.read(runs["gymnasium"] / "checkpoints" / "generation-00000004.h5")[0]
+    checkpoint = hdf5.read(run_of("gymnasium") / "checkpoints" / "generation-00000004.h5")[0]
     statistics = [f"normalizer/{name}" for name in ("count", "total", "squares")]
     assert attributes["generation"] == 4 and arrays["normalizer/count"] > 0
     assert [arrays[name].tobytes() for name in statistics] == [checkpoint[name].tobytes() for name in statistics]
@@ -178,33 +177,30 @@ def test_a_replayed_policy_holds_its_statistics_and_a_run_begins_with_them(runs,
     assert [first[name].tobytes() for name in statistics] == [checkpoint[name].tobytes() for name in statistics]
 
 
-def test_a_replay_steps_forward_generation_by_generation(runs):
-    for name, run in runs.items():
-        replay = Replay(run)
-        for generation, digest in enumerate(read_digests(run), 1):
-            replay.run_until(generation)
-            assert replay.generation == generation and replay.is_faithful() and replay.digest == digest, name
-        with pytest.raises(RunError, match="generation 11 is not in its ledger, which ends at 10"):
-            replay.run_until(11)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_replay_steps_forward_generation_by_generation(name, run_of):
+    replay = Replay(run_of(name))
+    for generation, digest in enumerate(read_digests(run_of(name)), 1):
+        replay.run_until(generation)
+        assert replay.generation == generation and replay.is_faithful() and replay.digest == digest
+    with pytest.raises(RunError, match="generation 11 is not in its ledger, which ends at 10"):
+        replay.run_until(11)
 
 
-def test_the_constants_of_a_policy_are_kept_in_a_replayed_one(tmp_path, monkeypatch):
-    config = """
-environment: {id: Pong-v5, backend: envpool, max_steps: 4}
-policy: {kind: conv, convolutions: [[4, 8, 8]], hidden: [], reference: 2, normalize_observations: false}
+def test_the_constants_of_a_policy_are_kept_in_a_replayed_one(trained, tmp_path, monkeypatch):
+    run = trained("""
+environment: {id: "tests.envs.rover:Images"}
+policy: {kind: conv, convolutions: [[3, 4, 2]], hidden: [], reference: 9}
 solver: {population: 2, sigma: 0.1}
 noise: {size: 100000}
 evaluation: {every: 0, episodes: 1}
 stop: {generations: 1}
-"""
-    pytest.importorskip("envpool", reason="envpool is not installed")
-    run = train(tmp_path, config)
-    assert invoke("replay", run, "--generation", 1, "--out", tmp_path / "policy.h5").code == 0
-    reference = hdf5.read(tmp_path / "policy.h5")[0]["constants/reference"]
-    assert reference.tobytes() == hdf5.read(run / "policy.h5")[0]["constants/reference"].tobytes()
-    pytest.importorskip("ale_py", reason="ale-py is not installed")
+""")
     drawn, draw = [], task.draw_reference
     monkeypatch.setattr(task, "draw_reference", lambda *arguments: drawn.append(arguments) or draw(*arguments))
-    recorded, replayed, failures = show_member(run, 1, 1, tmp_path / "member.mp4")
-    assert recorded == replayed and not failures and (tmp_path / "member.mp4").stat().st_size
+    invoke("replay", run, "--generation", 1, "--out", tmp_path / "policy.h5", code=0)
+    reference = hdf5.read(tmp_path / "policy.h5")[0]["constants/reference"]
+    assert reference.tobytes() == hdf5.read(run / "policy.h5")[0]["constants/reference"].tobytes()
+    recorded, replayed, failures = show_member(run, 1, 1, tmp_path / "member.gif")
+    assert recorded == replayed and not failures and (tmp_path / "member.gif").stat().st_size
     assert not drawn

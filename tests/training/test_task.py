@@ -214,22 +214,10 @@ def test_a_table_that_is_too_short_for_noise_of_their_own_is_named():
     assert "in 3 places" in make_task(noise={"size": 4642}, solver={"population": 8}).find_shared_noise()
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("snez", "solver.kind must be one of"),
-        ("nevergrad:TBPSB", "such as TBPSA"),
-        ("nowhere.py:Mine", "there is no file nowhere.py"),
-        ("broken.py:Mine", "ZeroDivisionError"),
-        ("empty.py:Mine", "subclass of mpies.solvers.base.Solver"),
-    ],
-)
-def test_a_solver_that_does_not_exist_is_a_users_mistake(kind, words, here):
-    if kind.startswith("nevergrad"):
-        pytest.importorskip("nevergrad", reason="nevergrad is not installed")
+def test_a_solver_that_does_not_exist_is_a_users_mistake(here):
     (here / "broken.py").write_text("1 / 0\n")
-    (here / "empty.py").write_text("Mine = None\n")
-    assert_refused(invoke("check", "CartPole-v1", f"solver.kind={kind}"), words)
+    for kind, words in (("snez", "solver.kind must be one of"), ("broken.py:Mine", "ZeroDivisionError")):
+        assert_refused(invoke("check", "CartPole-v1", f"solver.kind={kind}"), words)
 
 
 ENDLESS_ROOM = """

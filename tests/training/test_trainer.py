@@ -224,45 +224,6 @@ def test_failed_members_are_counted_and_named_and_too_many_end_the_run(share, co
         assert not (tmp_path / "run" / "finished.yaml").exists()
 
 
-BROKEN = """
-import itertools, numpy
-from tests.envs.misbehaving import Good
-made = itertools.count()
-class Broken(Good):
-    def __init__(self):
-        if next(made) % 7 == 6:
-            raise RuntimeError("no licence left")
-    def step(self, action):
-        if self.seed % 5 == 1:
-            raise ZeroDivisionError("in step")
-        reward = float("nan") if self.seed % 5 == 2 else 1.0
-        return numpy.zeros(2 + (self.seed % 5 == 3), numpy.float32), reward, True, False, {}
-"""
-BROKEN_CONFIG = """
-environment: {id: 'broken.py:Broken', rebuild: always}
-policy: {hidden: []}
-solver: {population: 20}
-noise: {size: 20000}
-evaluation: {every: 0, episodes: 1}
-stop: {generations: 3, max_failures: 1.0}
-"""
-
-
-def test_every_failure_is_named_with_its_member_and_the_run_goes_on(train, tmp_path):
-    (tmp_path / "broken.py").write_text(BROKEN)
-    outcome = train(text=BROKEN_CONFIG, code=None)
-    assert outcome.code in (0, 1), outcome.stderr  # 1 where the only episode of the evaluation fails
-    lines = [line for line in outcome.stderr.splitlines() if "broken.py:Broken, generation" in line]
-    for message in (
-        "ZeroDivisionError: in step",
-        "return nan",
-        "ValueError: observation has 3 numbers, but 2 were expected",
-        "broken.py:Broken cannot be built: RuntimeError: no licence left",
-    ):
-        assert any(", member " in line and message in line for line in lines), message
-    assert len(read_metrics(tmp_path / "run")) == 3 - outcome.code
-
-
 def test_a_generation_whose_evaluation_is_abandoned_is_trained_again(start_mpies, train, write_config, tmp_path):
     """A signal's grace that ends in an evaluation leaves no gap in metrics.csv or the ledger."""
     long = "evaluation={every: 1, episodes: 300_000}", "stop.grace=0.1"

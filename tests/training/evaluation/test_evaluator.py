@@ -64,18 +64,6 @@ def test_all_ranks_together_play_what_one_plays_alone(ranks):
         assert bits_of(population)[:5] == bits_of(expected)[:5] and not population.observations
 
 
-def test_whole_populations_are_played_until_the_batch_has_enough_steps():
-    solver = {"population": 12, "sigma": 0.5, "timesteps_per_batch": 700}
-    rig = Rig(Serial(), solver=solver)
-    population = rig.evaluate()
-    returns, steps = population.results.returns, population.results.steps
-    assert len(returns) % 12 == 0 and len(returns) >= 24
-    assert steps.sum() >= 700 > steps[:-12].sum()
-    assert len(population.indices) == len(returns) // 2
-    assert sum(len(sums) for sums in population.observations) <= len(returns)
-    assert [key.batch for key in rig.evaluator.queues] == list(range(len(returns) // 12))
-
-
 def note_draws(rig):
     """A list that gets (generation, batch) of the noise indices which the solver of `rig` draws, and how it draws."""
     drawn, draw = [], rig.solver.population_indices
@@ -83,15 +71,17 @@ def note_draws(rig):
     return drawn, draw
 
 
-def test_the_noise_indices_of_each_batch_are_drawn_once():
+def test_whole_populations_are_played_until_the_batch_has_enough_steps_and_noise_is_drawn_once():
     rig = Rig(Serial(), solver={"population": 12, "sigma": 0.5, "timesteps_per_batch": 700})
     drawn, draw = note_draws(rig)
-    populations = [rig.evaluate(generation) for generation in range(2)]
-    assert len(drawn) == len(set(drawn)) and (0, 1) in drawn  # the first generation has two batches at least
-    for generation, population in enumerate(populations):
-        batches = 1 + max(batch for made, batch in drawn if made == generation)
-        expected = [index for batch in range(batches) for index in draw(generation, batch)]
-        assert population.indices.tolist() == expected
+    for generation in range(2):
+        population = rig.evaluate(generation)
+        steps, batches = population.results.steps, len(population.results.returns) // 12
+        assert len(steps) == 12 * batches and batches >= 2 and steps.sum() >= 700 > steps[:-12].sum()
+        assert population.indices.tolist() == [index for batch in range(batches) for index in draw(generation, batch)]
+        assert sum(len(sums) for sums in population.observations) <= len(steps)
+        assert [key.batch for key in rig.evaluator.queues] == list(range(batches))
+    assert len(drawn) == len(set(drawn))
 
 
 @on_one_and_three_ranks
