@@ -86,7 +86,6 @@ def test_four_ranks_hold_one_noise_table(start_mpies, write_config, tmp_path):
         return sum(entry.pss for entry in maps if entry.size >= 4 * size) / (4 * size)
 
     wait_for(lambda: held() > 0.98, process)  # noise is filled when it is first read
-    found = held()
+    assert held() < 1.1  # a second one would be 2
     os.kill(ranks[0].pid, signal.SIGTERM)
     process.wait(30)
-    assert 0.98 < found < 1.02
