@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import mpies
-from mpies.comm.serial import Serial
 from tests.support import HOME, load_script, mpiexec_or_skip
 
 SCRIPTS = sorted((HOME / "benchmarks").glob("*.py"))
@@ -37,11 +36,6 @@ def test_faults_reads_from_the_log_how_long_a_repair_took(tmp_path):
     assert json.loads(file.read_text())["repair_max_s"] > 0
 
 
-def test_a_rank_without_episodes_has_no_speed():
-    """So it is where another rank has taken all members of a small population."""
-    assert load_script("benchmarks/rollouts.py").bare_speeds(Serial(), None, [], 1) == (0.0, 0.0)
-
-
 def test_the_cosine_of_gradients_and_its_error_are_those_of_all_pairs_and_of_the_jackknife():
     mean_cosine = load_script("benchmarks/gradient_signal.py").mean_cosine
     steps = np.random.default_rng(5).normal(size=(6, 9)) + 0.7
@@ -54,21 +48,6 @@ def test_the_cosine_of_gradients_and_its_error_are_those_of_all_pairs_and_of_the
     error = np.sqrt(5 / 6 * ((without - without.mean()) ** 2).sum())
     assert mean_cosine(steps) == pytest.approx((of_pairs(steps), error))
     assert mean_cosine(np.ones((4, 3))) == pytest.approx((1, 0), abs=1e-7)
-
-
-def test_shares_of_inputs_find_those_that_the_gradient_reads(capsys):
-    """Of three inputs and two outputs, only the weights of the last input have a gradient; all have noise."""
-    steps = np.random.default_rng(5).normal(size=(40, 8))
-    steps[:, 4:6] += 3
-    print_shares = load_script("benchmarks/gradient_signal.py").print_shares
-    print_shares(steps, [2, 1])
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
-    assert [row[:3] for row in rows] == [["0", "to", "1"], ["2", "to", "2"]]
-    (first, first_error, _), (last, last_error, noisy) = (map(float, row[3:]) for row in rows)
-    assert abs(first) < 3 * first_error < 0.1 and abs(last - 1) < 3 * last_error < 0.1
-    assert noisy == pytest.approx((9 + 1) * 2 / ((9 + 1) * 2 + 6), abs=0.03)
-    with pytest.raises(SystemExit, match="4 inputs and a bias do not divide 8 parameters"):
-        print_shares(steps, [4])
 
 
 def test_gradients_estimated_from_the_ledger_are_the_steps_of_the_run(tmp_path, monkeypatch):
@@ -97,10 +76,3 @@ def test_gradients_estimated_from_the_ledger_are_the_steps_of_the_run(tmp_path, 
     monkeypatch.setattr(sys, "argv", ["fitness_signal.py", str(tmp_path / "run"), "--generations", "1", "9"])
     with pytest.raises(SystemExit, match=r"generation 5 is not in its ledger, which has 1 to 4"):
         script.main()
-
-
-def test_more_ranks_than_cores_are_allowed_in_the_commands_that_are_listed(monkeypatch):
-    run = load_script("benchmarks/run.py")
-    monkeypatch.setattr(run.os, "sched_getaffinity", lambda _: set(range(4)))
-    assert run.command_of("between-rollouts")[3:5] == ["--bind-to", "none"]
-    assert run.command_of("load-balance")[3:5] == ["--map-by", "slot:oversubscribe"]

@@ -215,8 +215,3 @@ def test_links_of_pages_lead_to_files_and_headings():
 def test_the_readme_leads_to_every_page():
     text = README.read_text()
     assert not [page.name for page in PAGES[:-1] if f"(docs/{page.name}" not in text]
-
-
-def test_the_terms_of_the_glossary_are_in_order():
-    terms = re.findall(r"^\| (.+?) \|", (HOME / "docs" / "glossary.md").read_text(), re.M)[1:]
-    assert "member" in terms and terms == sorted(terms, key=str.lower)

@@ -21,19 +21,10 @@ def test_the_site_is_built_without_broken_links(script):
     assert (script.SITE / "learning.gif").exists() and (script.SITE / "results" / "cartpole" / "return.png").exists()
 
 
-@pytest.mark.parametrize(
-    ("link", "is_broken"),
-    [
-        ("other.html", False),
-        ("other.html#here", False),
-        ("https://example.org/x", False),
-        ("#top", False),
-        ("missing.html", True),
-        ("other.html#there", True),
-        ("#bottom", True),
-    ],
-)
-def test_a_broken_link_is_named(script, tmp_path, link, is_broken):
-    (tmp_path / "page.html").write_text(f'<h1 id="top">A page</h1><a href="{link}">link</a>')
+def test_a_broken_link_is_named(script, tmp_path):
+    good = "other.html", "other.html#here", "https://example.org/x", "#top"
+    broken = ["missing.html", "other.html#there", "#bottom"]
+    links = "".join(f'<a href="{link}">link</a>' for link in (*good, *broken))
+    (tmp_path / "page.html").write_text(f'<h1 id="top">A page</h1>{links}')
     (tmp_path / "other.html").write_text('<h1 id="here">Another</h1>')
-    assert script.find_broken_links(tmp_path) == ([f"page.html: {link}"] if is_broken else [])
+    assert sorted(script.find_broken_links(tmp_path)) == sorted(f"page.html: {link}" for link in broken)

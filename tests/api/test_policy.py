@@ -16,7 +16,7 @@ import yaml
 import mpies
 from mpies.config.loading import resolved
 from mpies.training.task import Task
-from tests.envs.rover import Images
+from tests.envs.rover import Images, Rover
 from tests.policies.examples import save_policy
 from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, train
 
@@ -105,44 +105,25 @@ def test_actions_have_the_environments_own_form(policy_of):
 
 
 def test_discrete_observations_and_actions_of_several_parts(tmp_path):
-    (tmp_path / "parts.py").write_text("""
-import gymnasium, numpy as np
-from gymnasium import spaces
-
-class Env(gymnasium.Env):
-    observation_space = spaces.Dict({"gear": spaces.Discrete(3, start=1), "wheel": spaces.Box(-1, 1, (2, 2))})
-    action_space = spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.Box(0, 1, (2,))])
-    def reset(self, seed=None, options=None):
-        self.random, self.steps = np.random.default_rng(seed), 0
-        return self.look(), {}
-    def look(self):
-        return {"gear": int(self.random.integers(1, 4)), "wheel": self.random.normal(size=(2, 2))}
-    def step(self, action):
-        assert self.action_space.contains(action), action
-        self.steps += 1
-        return self.look(), float(action[0].sum() + action[1].sum()), self.steps == 5, False, {}
-""")
-    text = SMALL.replace("gymnasium:ID", str(tmp_path / "parts.py:Env"))
-    policy = make_policy(text.replace("POLICY", "{hidden: [4]}"), tmp_path)
-    namespace = {}
-    exec((tmp_path / "parts.py").read_text(), namespace)
-    env = namespace["Env"]()
+    text = SMALL.replace("gymnasium:ID", "tests.envs.rover:Rover").replace("POLICY", "{hidden: [4]}")
+    policy, env = make_policy(text, tmp_path), Rover()
     seeds = Task(policy.config).evaluation_seeds(0, 0, 3)
     np.testing.assert_array_equal([play(policy, seed, env) for seed in seeds], policy.evaluate(episodes=3).returns)
     singles = [env.reset(seed=seed)[0] for seed in range(3)]
-    batch = {key: np.array([one[key] for one in singles]) for key in singles[0]}
+    batch = {key: np.array([one[key] for one in singles]) for key in ("lamps", "gears", "charge")}
+    batch["sight"] = tuple(np.array(part) for part in zip(*(one["sight"] for one in singles), strict=True))
     for one, action in zip(singles, policy(batch), strict=True):
         np.testing.assert_equal(action, policy(one))
-    with pytest.raises(mpies.UserError, match="gear"):
-        policy({"gear": 7, "wheel": np.zeros((2, 2))})
+    with pytest.raises(mpies.UserError, match="sight"):
+        policy({**singles[0], "sight": (np.zeros((2, 2)), 7)})
     wrong = {
-        "observation has no 'wheel'": {},
-        "must hold equally many, but hold {": {"wheel": np.zeros((2, 2, 2))},
-        "observation['wheel'] has shape (2, 2), and a batch of n has (n, 2, 2), but this": {"wheel": np.zeros((3, 2))},
+        "observation has no 'charge'": {},
+        "must hold equally many, but hold {": {"charge": np.zeros((2, 1))},
+        "observation['charge'] has shape (1,), and a batch of n has (n, 1), but this": {"charge": np.zeros((3, 2))},
     }
     for words, observations in wrong.items():
         with pytest.raises(mpies.UserError, match=re.escape(words)):
-            policy({"gear": batch["gear"], **observations})
+            policy({key: batch[key] for key in batch if key != "charge"} | observations)
 
 
 SECTION = "{kind: conv, convolutions: [[2, 3, 2]], hidden: [8], reference: 8, activation: tanh}"

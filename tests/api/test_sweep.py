@@ -46,17 +46,6 @@ def test_without_pandas_the_error_says_what_to_install(tmp_path, monkeypatch):
         SweepResult(tmp_path, []).to_pandas()
 
 
-@pytest.mark.parametrize("ranks", [None, 2])
-def test_mistakes_are_raised_before_anything_is_written(ranks, tmp_path):
-    with pytest.raises(mpies.ConfigError, match=r"1 of 2 settings cannot be trained.*sigma=-1: "):
-        mpies.sweep(VALUES, {"solver.sigma": [-1, 0.1]}, out="out", ranks=ranks)
-    with pytest.raises(mpies.ConfigError, match=r"vary: solver\.sigma must be a list"):
-        mpies.sweep(VALUES, {"solver.sigma": 3}, out="out", ranks=ranks)
-    with pytest.raises(mpies.ConfigError, match="ranks_per_run must be a whole number"):
-        mpies.sweep(VALUES, VARY, out="out", ranks=ranks, ranks_per_run=0)
-    assert list(tmp_path.iterdir()) == []
-
-
 MAPPING = 'vary must be a mapping such as {"solver.sigma": [0.1, 0.2]}, but is '
 
 
@@ -69,6 +58,10 @@ MAPPING = 'vary must be a mapping such as {"solver.sigma": [0.1, 0.2]}, but is '
         ({"seeds": np.int64(0)}, "seeds must be a number such as 5"),
         ({"vary": "solver.sigma=0.1,0.2"}, f"{MAPPING}the text 'solver.sigma=0.1,0.2'"),
         ({"vary": [("solver.sigma", [0.1, 0.2])]}, f"{MAPPING}the list "),
+        ({"vary": {"solver.sigma": [-1, 0.1]}, "trials": None}, "1 of 2 settings cannot be trained"),
+        ({"vary": {"solver.sigma": [-1, 0.1]}, "trials": None, "ranks": 2}, "1 of 2 settings cannot be trained"),
+        ({"vary": {"solver.sigma": 3}}, "vary: solver.sigma must be a list"),
+        ({"ranks_per_run": 0}, "ranks_per_run must be a whole number"),
         ({"vary": {3: [0.1]}}, f"{MAPPING}the section {{3: [0.1]}}"),
     ],
 )

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from tests.support import CARTPOLE, HOME, assert_refused, invoke
+from tests.support import CARTPOLE, HOME, invoke
 
 
 def test_check_prints_a_valid_config_and_what_it_costs(write_config):
@@ -19,13 +19,6 @@ def test_check_prints_a_valid_config_and_what_it_costs(write_config):
         "memory of a node        ",
     ):
         assert line in needs
-
-
-def test_check_prints_how_much_noise_a_generation_reads(write_config):
-    config, sizes = write_config(CARTPOLE), ("policy.hidden=[20]", "solver.population=40")
-    for noise, words in [("full", "11 kB, 142 normals"), ("low_rank", "5,440 B, 68 normals")]:
-        outcome = invoke("check", config, f"noise.kind={noise}", *sizes, code=0)
-        assert f"noise of a generation   {words} a direction\n" in outcome.stdout, outcome.stderr
 
 
 def test_the_schema_and_the_keys_name_every_key():
@@ -57,10 +50,3 @@ def test_the_schema_takes_the_configs_that_mpies_takes():
     for wrong in (*misspelt, {"policy": {"kind": "mlp", "units": 3}}, {"solver": {"sigma": "x"}}):
         assert not validator.is_valid(cartpole | wrong), wrong
     assert len(recipes) > 30
-
-
-@pytest.mark.parametrize("text", ["", "a: ["])
-@pytest.mark.parametrize("command", ["check", "train", "verify"])
-def test_a_bad_file_is_refused_by_every_command(command, text, write_config):
-    config = write_config(text)
-    assert_refused(invoke(command, config), str(config))

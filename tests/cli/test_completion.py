@@ -1,8 +1,5 @@
 """TAB completes commands, options and files, by click's own means."""
 
-import os
-import subprocess
-
 import pytest
 from click.testing import CliRunner
 
@@ -30,11 +27,3 @@ def complete(words, shell="bash"):
 )
 def test_commands_options_and_files_are_completed(words, offered):
     assert complete(words) == offered
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_its_script(shell):
-    done = CliRunner().invoke(main, prog_name="mpies", env={"_MPIES_COMPLETE": f"{shell}_source"})
-    assert (done.exit_code, done.stderr) == (0, "") and f"{shell}_complete" in done.stdout
-    if shell == "bash":
-        subprocess.run(["bash", "--norc", "-c", done.stdout], check=True, env=os.environ)

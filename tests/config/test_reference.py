@@ -30,9 +30,3 @@ def test_every_key_of_every_section_has_a_row_there_or_among_those_that_kinds_sh
             assert not {"kind"} & set(own)
             listed |= set(own)
         assert set(model.model_fields) <= listed
-
-
-def test_a_row_that_kinds_share_appears_once():
-    rows = [(title.partition(" (")[0], row) for title, (_, rows) in tables().items() for row in rows]
-    repeated = {row for row in rows if rows.count(row) > 1 and row[0] == "policy"}
-    assert {row for _, row in repeated} == {"| `hidden` | 16 | recurrent units |"}  # of three kinds among seven

@@ -1,7 +1,6 @@
 """The schema describes each key, and its sections fit together."""
 
 import pytest
-from pydantic import ValidationError
 
 from mpies.config.environment import EnvironmentSection
 from mpies.config.loading import resolved, validate_config
@@ -51,29 +50,6 @@ def test_the_solver_section_takes_the_options_of_a_class_outside_the_registry():
 )
 def test_a_dimension_or_function_in_the_id_makes_a_function_of_an_environment(section, function):
     assert EnvironmentSection(**section).function == function
-
-
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ({"id": "CartPole-v1", "kwargs": {"frame_skip": 4}}, "kwargs.frame_skip is not for kwargs: use environment.fr"),
-        ({"id": "CartPole-v1", "kwargs": {"max_episode_steps": 4}}, "use environment.max_steps; remove it"),
-        ({"id": "CartPole-v1", "kwargs": {"num_envs": 4}}, "kwargs.num_envs is not for kwargs: mpies sets it itself"),
-        ({"id": "CartPole-v1", "shift": 1}, "shift is for functions only; remove it, or use id: function:NAME"),
-        ({"id": "file.py:name", "shift": 1}, "shift is for functions only; remove it, or give the function's dim"),
-        ({"id": "function:sphere", "dimension": 5, "max_steps": 3}, "max_steps is not for functions; remove it"),
-        ({"id": "function:sphere", "dimension": 1}, "greater than or equal to 2"),
-    ],
-)
-def test_keys_that_do_not_fit_the_environment_are_refused(section, message):
-    with pytest.raises(ValidationError) as caught:
-        EnvironmentSection(**section)
-    assert message in str(caught.value)
-
-
-def test_keys_of_a_function_may_be_named_at_their_defaults():
-    section = EnvironmentSection(id="function:sphere", dimension=5, shift=0.5, seeds="generation")
-    assert EnvironmentSection(**section.model_dump()) == section
 
 
 @pytest.mark.parametrize(

@@ -23,14 +23,11 @@ README = (HOME / "README.md").read_text()
     ("environment_id", "expected"),
     [
         ("own.py:Thing", True),
-        ("some/path-1/own.py:Thing", True),
         ("package.module:Thing", True),
-        ("module:Thing-v0", False),  # gymnasium imports the module and then has the id
         ("ALE/Pong-v5", False),
         ("some/path:Thing", False),
         (":Thing", False),
         ("own.py:", False),
-        ("CartPole-v1", False),
     ],
 )
 def test_ids_of_the_user_are_told_from_those_of_a_registry(environment_id, expected):
@@ -58,15 +55,11 @@ def test_the_environment_in_the_readme_trains_as_printed(tmp_path, run_mpies):
         ("import nowhere_to_be_found", "own.py:Thing", "cannot be imported (ModuleNotFoundError: No module named"),
         ("1 +", "own.py:Thing", "cannot be imported (SyntaxError"),
         ("raise SystemExit(3)", "own.py:Thing", "cannot be imported (SystemExit: 3)"),
-        ("raise GeneratorExit", "own.py:Thing", "cannot be imported (GeneratorExit)"),
         ("def other(): pass", "own.py:Thing", "own.py has no Thing; it has other"),
-        ("_private = 3", "own.py:Thing", "own.py has no Thing; it has nothing of the kind"),
         ("Thing = 3", "own.py:Thing", "Thing must be a class or function, but is 3"),
         ("def Thing(): raise OSError('no\\nlicence')", "own.py:Thing", "cannot be built: OSError: no licence"),
         ("def Thing(): return 3", "own.py:Thing", "has no observation_space and no action_space"),
-        ("def Thing(): return 3", "own.py:Thing", "a plain function needs environment.dimension"),
         ("def Thing(): return 3", "own.py:Thing", "what it returned, an int, has no"),
-        ("def Thing(a): pass", "own.py:Thing", "does not accept these kwargs"),
         ("def Thing(a): pass", "own.py:Thing", "argument: 'a'; a function of a vector needs environment.dimension"),
         *(
             ("class Thing: pass", name, "name the class or function in it, as in own.py:NAME")

@@ -122,11 +122,3 @@ except EnvironmentProblem as error:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     offered, message = done.stdout.splitlines()
     assert offered == "True True True False" and message.endswith("not installed: pip install 'mpies[envpool]'")
-
-
-@pytest.mark.parametrize("name", ["FrozenLake-v1", "Taxi-v3"])
-def test_an_observation_that_is_a_number_becomes_a_one_hot_vector(name):
-    env = make_env(name, "envpool")
-    rows = np.concatenate([episode.observations for episode in play(env, [1, 2, 3], steps=4, action=1)])
-    assert rows.shape[1] == env.interface.observation_size and len(np.unique(rows, axis=0)) > 1
-    assert (rows.sum(axis=1) == 1).all() and (rows.max(axis=1) == 1).all()

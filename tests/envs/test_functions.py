@@ -28,12 +28,6 @@ def test_functions_have_their_published_values(name, point, value):
     assert FUNCTIONS[name](np.array(point, np.float64)) == pytest.approx(value, abs=1e-12)
 
 
-def test_a_test_function_is_negated_and_moved_by_its_offset():
-    env = FunctionEnv("sphere", 2, np.array([1.0, 2.0]), negated("sphere"))
-    assert env.value(np.array([1, 2], np.float32)) == 0
-    assert env.value(np.array([4, 6], np.float32)) == -25
-
-
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_parameters_that_are_not_finite_give_no_number_and_no_warning(name):
     env = FunctionEnv(name, 3, np.zeros(3), negated(name))

@@ -34,15 +34,14 @@ print('done')
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
-@pytest.mark.parametrize("closed", [(1,), (1, 2)])
-def test_outputs_that_are_closed_stay_so(closed):
-    code = "import os; from mpies.envs.gym_env import load_registry\n" + "".join(f"os.close({fd})\n" for fd in closed)
+def test_outputs_that_are_closed_stay_so():
+    code = "import os; from mpies.envs.gym_env import load_registry\nos.close(1)\nos.close(2)\n"
     code += "assert load_registry()\nfor fd in (1, 2):\n    try: os.fstat(fd)\n    except OSError: pass\n"
-    code += f"    else: assert fd not in {closed}\n"
+    code += "    else: os._exit(1)\n"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
-@pytest.mark.parametrize("name", ["gym:AntBulletEnv-v0", "MinitaurBulletEnv-v0", "gym:KukaBulletEnv-v0"])
+@pytest.mark.parametrize("name", ["MinitaurBulletEnv-v0", "gym:KukaBulletEnv-v0"])
 def test_an_episode_depends_on_its_seed_and_actions_alone(name):
     env = make_env(name)
     alone = play(env, [3], steps=30)[0].bits

@@ -7,13 +7,8 @@ import pytest
 
 from mpies.envs import EnvironmentProblem, make_env
 from mpies.envs.base import Discrete
-from mpies.envs.gymnasium_registry import make, offers
+from mpies.envs.gymnasium_registry import make
 from tests.envs.episodes import play
-
-
-def test_it_has_gymnasiums_environments_and_those_of_this_package():
-    assert all(offers(name) for name in ("CartPole-v1", "CartPoleSwingUp-v0", "LQR-v0", "ALE/Pong-v5"))
-    assert not offers("AntBulletEnv-v0") and not offers("nonsense")
 
 
 def test_max_steps_takes_the_place_of_the_environments_own_limit():
@@ -27,15 +22,6 @@ def test_a_missing_package_names_the_extra_that_installs_it(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(EnvironmentProblem, match=r'LunarLander-v3.*pip install "mpies\[box2d\]"'):
         make("LunarLander-v3")
-
-
-def test_an_unknown_id_is_refused_with_the_key_and_what_it_may_be():
-    with pytest.raises(EnvironmentProblem) as error:
-        make("SlimeVolley-v0")
-    assert str(error.value).startswith("environment.id 'SlimeVolley-v0' is not known to gymnasium (")
-    assert "; name a known id, my_package:ID to import what registers it, or path/to/file.py:name" in str(error.value)
-    with pytest.raises(EnvironmentProblem, match=r"did you mean .*CartPole-v1"):
-        make("CartPol-v1")
 
 
 @pytest.mark.parametrize("name", ["Pong-v5", "ALE/Pong-v5"])

@@ -14,29 +14,21 @@ from tests.support import HOME, assert_refused, invoke, wait_for
 # Refused before the first generation.  Name in misbehaving.py, what the one line says.
 REFUSED_ENVIRONMENTS = {
     "FourValues": "step must return the five values .*, but returns a tuple of 4",
-    "NoStepValues": "step must return the five values .*, but returns None",
     "NoInfo": r"reset must return the two values observation, info, but returns an array of shape \(2,\)",
     "NoOptions": r"reset must take seed and options, .*, but takes \(\*, seed=None\)",
-    "NoSeed": r"reset must take seed and options, .*, but takes \(\)",
     "NoAction": r"each of 5 episodes fails .*TypeError: NoAction.step\(\) takes 1 positional argument but 2 were given",
     "NoReward": "the reward of step must be a number, but is None",
     "RewardInArray": r"the reward of step must be a number, but is an array of shape \(1,\)",
-    "RewardInText": "the reward of step must be a number, but is the text '1.0'",
     "RewardNaN": "each of 5 episodes fails .*the reward of step is nan",
     "NoObservation": "the observation of reset must hold numbers, but is None",
     "ObservationNaN": "each of 5 episodes fails .*number 1 of the observation of reset is nan",
-    "ObservationInfinite": "each of 5 episodes fails .*number 0 of the observation of reset is inf",
     "ObservationTooLong": "observation has 3 numbers, but 2 were expected, in the observation of reset",
-    "ObservationRagged": "the observation of reset must hold numbers, but is a list of 2",
     "ObservationInDict": "the observation of reset must hold numbers, but is a dict",
     "ObservationOutside": "observation is 7, which is not one of 0 to 2, in the observation of reset",
     "NoTerminated": "terminated must be True or False, but is None",
     "StepRaises": "each of 5 episodes fails .*KeyError: 'no such joint'",
-    "ResetExits": "each of 5 episodes fails .*SystemExit: 0",
     "ConstructorExits": "cannot be built: SystemExit: no display",
-    "ConstructorInterrupts": "cannot be built: KeyboardInterrupt",
     "ConstructorControls": r"cannot be built: ValueError: \\x1b\[31mred\\x07",
-    "ConstructorMistaken": r"cannot be built: TypeError: object of type 'NoneType' has no len\(\)",
     "SpaceRaises": "cannot be built: RuntimeError: not connected",
     "TextSpace": r"has observations of kind Text \(observation\['word'\]\); needed: Box, Discrete, MultiDiscrete,",
     "vectorised": "must make a single environment, but made 4 in one vectorised .*; mpies makes as many",
@@ -45,8 +37,6 @@ REFUSED_ENVIRONMENTS = {
 REFUSED_FUNCTIONS = {
     "returns_nothing": "the value of the function must be a number, but is None",
     "returns_array": r"the value of the function must be a number, but is an array of shape \(3,\)",
-    "returns_text": "the value of the function must be a number, but is the text '1.0'",
-    "returns_complex": "the value of the function must be a number, but is a complex",
     "returns_nan": "each of 5 calls fails, the last by the value nan",
     "takes_two": r"the function must take one argument, a vector of 3 numbers, but takes \(x, y\)",
     "always_raises": "each of 5 calls fails, the last by OSError: no data",
@@ -56,15 +46,11 @@ REFUSED_FUNCTIONS = {
 COSTS_MEMBERS = {
     "Exits": "SystemExit: 0;",
     "Interrupts": "KeyboardInterrupt;",
-    "EndsGenerator": "GeneratorExit: at an end;",
     "RaisesOwn": "Own: of its own kind;",
     "RaisesMuch": r"ValueError: much .{480,500} \.\.\.;",
     "RaisesControls": r"ValueError: \\x1b\[31mred\\x07 \\udcff;",
     "RaisesUnspeakable": r"Unspeakable: \(its message cannot be shown\);",
-    "ResetSometimesExits": "SystemExit: 3;",
-    "Hangs": r"TimeoutError: it took more than 0\.3 s;",
     "sometimes_exits": "SystemExit: 0;",
-    "sometimes_interrupts": "KeyboardInterrupt;",
 }
 # The episodes work, and give the bits of Good or good.  What the log says of it, None for nothing.
 HARMLESS = {
@@ -89,12 +75,8 @@ def config_of(name, file="own.py"):
     if name in REFUSED_FUNCTIONS or (name[0].islower() and name not in REFUSED_ENVIRONMENTS):
         task = f"environment: {{id: '{file}:{name}', dimension: 3}}\nsolver: {{kind: snes, population: 12}}\n"
     else:
-        limits = {"NoOptions": ", max_steps: 9", "NoSeed": ", max_steps: 9", "Hangs": ", episode_timeout: 0.3"}
-        rebuild = ", rebuild: always" if name == "CloseRaises" else ""
-        task = (
-            f"environment: {{id: '{file}:{name}'{limits.get(name, '')}{rebuild}}}\npolicy: {{hidden: []}}\n"
-            "solver: {population: 12}\n"
-        )
+        more = {"NoOptions": ", max_steps: 9", "CloseRaises": ", rebuild: always"}.get(name, "")
+        task = f"environment: {{id: '{file}:{name}'{more}}}\npolicy: {{hidden: []}}\nsolver: {{population: 12}}\n"
     return task + "noise: {size: 1000}\nevaluation: {every: 2, episodes: 3}\nstop: {generations: 3}\nseed: 7\n"
 
 
@@ -114,7 +96,7 @@ def test_train_refuses_the_same_before_it_makes_a_run(folder, write_config, run_
         assert not (folder / "run").exists()
 
 
-@pytest.mark.parametrize("name", ["FourValues", "NoInfo", "RewardInArray", "NoReward", "StepRaises", "ResetExits"])
+@pytest.mark.parametrize("name", ["NoReward", "StepRaises"])
 def test_probe_says_what_is_wrong_and_is_not_content(name, folder):
     outcome = invoke("probe", f"own.py:{name}", "--episodes", 0)
     assert outcome.code == 1 and outcome.stderr == ""
@@ -165,11 +147,9 @@ def run_of_good(folder, write_config, run_mpies, monkeypatch):
     return folder / "run"
 
 
-@pytest.mark.parametrize("name", ["Exits", "Interrupts", "RaisesOwn"])
-def test_evaluate_and_play_name_what_an_episode_raises(name, run_of_good, folder, run_mpies):
-    own = folder / "own.py"
-    own.write_text(own.read_text() + f"\nGood = {name}\n")
-    message = COSTS_MEMBERS[name].rstrip(";")
+def test_evaluate_and_play_name_what_an_episode_raises(run_of_good, folder, run_mpies):
+    own, message = folder / "own.py", "KeyboardInterrupt"
+    own.write_text(own.read_text() + "\nGood = Interrupts\n")
     evaluated = run_mpies(0, "evaluate", "run", "--episodes", 20)
     assert evaluated.code == 1 and evaluated.stderr == ""
     assert re.search(rf"\d of 20 held-out episodes failed \({message}\); of the others: mean return", evaluated.stdout)
@@ -190,6 +170,8 @@ def test_an_evaluation_without_any_episode_that_works_has_no_mean(run_of_good, f
 
 
 SLOW = """
+import time
+
 class Good(Good):
     def step(self, action):
         time.sleep(0.05)

@@ -16,10 +16,7 @@ BOX, TWO = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
 @pytest.mark.parametrize(
     ("observation", "size", "shape"),
     [
-        (BOX, 2, None),
         (spaces.Box(-1, 1, (2, 3), np.float32), 6, None),
-        (spaces.Discrete(5, start=2), 5, None),
-        (spaces.MultiBinary(4), 4, None),
         (spaces.Box(0, 255, (4, 8, 9), np.uint8), 4 * 8 * 9, (4, 8, 9)),
         (spaces.Box(0, 255, (7,), np.uint8), 7, None),  # such as the memory of a game console
         (spaces.Box(0, 1, (4, 8, 9), np.float32), 4 * 8 * 9, None),
@@ -83,7 +80,7 @@ def test_an_action_is_a_copy_within_the_bounds(dtype):
             assert space.contains(action) and not np.shares_memory(inner, numbers)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.uint64])
 def test_a_whole_action_reaches_the_bounds_of_its_dtype(dtype):
     limits = np.iinfo(dtype)
     box = spaces.Box(limits.min, limits.max, (3,), dtype)

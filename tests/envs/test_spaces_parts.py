@@ -1,7 +1,5 @@
 """Observations and actions of several parts: Dict, Tuple, MultiDiscrete and MultiBinary, nested too."""
 
-import json
-
 import gymnasium
 import numpy as np
 import pytest
@@ -16,14 +14,6 @@ from tests.envs.rover import ACTIONS, OBSERVATION, Rover
 
 FLOATS = spaces.Box(-1, 1, (2,), np.float32)
 ROVER = "tests.envs.rover:Rover"
-CONFIG = """
-environment: {{id: "{}", kwargs: {}, max_steps: 20}}
-policy: {{hidden: [8]}}
-solver: {{population: 12, sigma: 0.1}}
-noise: {{size: 100000}}
-evaluation: {{every: 2, episodes: 3}}
-stop: {{generations: 3}}
-"""
 
 
 def random_space(random, depth=2):
@@ -42,7 +32,7 @@ def random_space(random, depth=2):
     return spaces.Tuple(parts) if kind == 4 else spaces.Dict({f"z{9 - n}": part for n, part in enumerate(parts)})
 
 
-SPACES = [OBSERVATION, *ACTIONS.values(), *(random_space(np.random.default_rng(seed)) for seed in range(60))]
+SPACES = [OBSERVATION, *ACTIONS.values(), *(random_space(np.random.default_rng(seed)) for seed in range(25))]
 
 
 @pytest.mark.parametrize("space", SPACES, ids=range(len(SPACES)))
@@ -96,19 +86,6 @@ def test_the_parts_of_an_action_are_in_the_order_of_the_space():
     assert made["arm"][0].tolist() == [[0.5], [2]] and made["arm"][1].tolist() == [1, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("space", "action"),
-    [
-        (spaces.Discrete(4, start=1), Discrete(4)),
-        (spaces.MultiDiscrete([[2, 3]]), Composite((Discrete(2), Discrete(3)))),
-        (spaces.MultiBinary((2, 2)), Composite((Binary(4),))),
-        (spaces.Tuple([spaces.Discrete(4)]), Composite((Discrete(4),))),
-    ],
-)
-def test_kinds_of_actions(space, action):
-    assert interface_of("Some-v0", FLOATS, space).action == action
-
-
 SIGHT, GEARS = OBSERVATION["sight"].sample(), OBSERVATION["gears"].sample()
 WHOLE = OBSERVATION.sample()
 
@@ -118,19 +95,15 @@ WHOLE = OBSERVATION.sample()
     [
         ({"sight": (SIGHT[0], 5)}, "observation['sight'][1] is 5, which is not one of -1 to 1"),
         ({"sight": (np.zeros(3), 0)}, "observation['sight'][0] has 3 numbers, but 4 were expected"),
-        ({"sight": SIGHT[0][0]}, "is array"),
         ({"sight": (1, 2, 3)}, "observation['sight'] must be a tuple of 2, but is a tuple of 3"),
         ({"gears": GEARS + 4}, "which is not one of 1 to 2"),
         ({"gears": GEARS[0]}, "observation['gears'] has 2 numbers, but 4 were expected"),
-        (None, "observation must be a dict, but is 3"),
     ],
 )
 def test_an_observation_of_another_form_is_named(change, message):
     with pytest.raises((ValueError, TypeError)) as caught:
-        flatten_observation(OBSERVATION, 3 if change is None else WHOLE | change)
-    assert "\n" not in str(caught.value)
-    if message != "is array":
-        assert message in str(caught.value)
+        flatten_observation(OBSERVATION, WHOLE | change)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="observation has no 'gears', only"):
         flatten_observation(OBSERVATION, {name: value for name, value in WHOLE.items() if name != "gears"})
 
@@ -219,11 +192,6 @@ def test_spaces_of_gym_are_converted(tmp_path):
     assert episode.observations.tolist() == [[0, 1, 0, 0, 1]] * 2
 
 
-def faulty_rover(monkeypatch, observation):
-    monkeypatch.setattr(Rover, "_observe", lambda self: observation)
-    return make_env(ROVER, rebuild=False)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -232,19 +200,7 @@ def faulty_rover(monkeypatch, observation):
     ],
 )
 def test_a_wrong_part_of_every_observation_is_named_before_the_first_generation(change, message, monkeypatch):
-    env = faulty_rover(monkeypatch, WHOLE | change)
+    monkeypatch.setattr(Rover, "_observe", lambda self: WHOLE | change)
     with pytest.raises(EnvironmentProblem) as caught:
-        env.try_out()
+        make_env(ROVER, rebuild=False).try_out()
     assert message in str(caught.value) and ROVER in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_commands_serve_an_environment_of_many_parts(run_mpies, write_config, tmp_path):
-    config = write_config(CONFIG.format(ROVER, '{"actions": "mixed"}'))
-    run_mpies(0, "check", config, code=0)
-    probed = run_mpies(0, "probe", "--episodes", "0", config)
-    assert probed.code == 0 and "reproducible" in probed.stdout, probed.stderr
-    assert run_mpies(0, "train", config, "--out", "run").code == 0
-    evaluated = run_mpies(0, "evaluate", "run", "--episodes", "4", "--json")
-    assert evaluated.code == 0 and json.loads(evaluated.stdout)["failures"] == 0
-    played = run_mpies(0, "play", "run", "--episodes", "1", "--video", "film.gif")
-    assert played.code == 0 and (tmp_path / "film.gif").stat().st_size > 100, played.stderr

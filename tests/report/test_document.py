@@ -92,25 +92,17 @@ def test_a_run_that_goes_on_has_a_newest_evaluation_and_no_end(make_curves):
 
 
 @pytest.mark.parametrize(
-    ("further", "words"),
+    ("row", "words"),
     [
-        (
-            [line(5).replace(",100,0.1,", ",1x,0.1,"), line(6).replace(",20,0,2,", ",,x,2,")],
-            ["mean return 150.00, of the search distribution", "failed</th><td>0</td>"],
-        ),
-        (
-            [line(5).replace(",20,", ",0,").replace(",100,0.1,", ",1,0.1,")],
-            ["mean return 150.00, over 1 held-out episode, of"],
-        ),
+        (line(5).replace(",100,0.1,", ",1x,0.1,"), "mean return 150.00, of the search distribution"),
+        (line(5).replace(",100,0.1,", ",1,0.1,"), "mean return 150.00, over 1 held-out episode, of"),
     ],
-    ids=["damaged", "one episode"],
 )
-def test_damaged_cells_leave_the_other_facts_and_a_single_episode_has_no_interval(further, words, run_folder):
+def test_a_damaged_number_of_episodes_leaves_the_mean_and_a_single_one_has_no_interval(row, words, run_folder):
     (run_folder / "first/config.yaml").write_text(CONFIG + "seed: 1\n")
     with open(run_folder / "first/metrics.csv", "a") as file:
-        file.writelines(further)
-    text = make_summary(read_curves(run_folder / "first"), "running")
-    assert all(word in text for word in words)
+        file.write(row)
+    assert words in make_summary(read_curves(run_folder / "first"), "running")
 
 
 def test_the_report_names_the_numbers_of_ranks(make_curves):

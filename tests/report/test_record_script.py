@@ -81,19 +81,6 @@ def test_a_run_with_the_same_bits_changes_nothing_and_one_with_others_says_so(sc
     assert "seed 2 has other bits" in capsys.readouterr().out and "0" * 64 in kept.read_text()
 
 
-def test_a_run_of_another_length_replaces_its_record_and_says_so(script, runs, tmp_path, capsys):
-    script.record_runs([runs[0]], "pole", episodes=2)
-    kept = tmp_path / "results/pole/metrics-2.csv"
-    whole = kept.read_text()
-    header, *rows = whole.splitlines(keepends=True)
-    rows.append(f"11,{rows[-1].split(',', 1)[1]}")
-    for count, words in ((11, "is shorter than the recorded run, with the same bits"), (5, "has gone on since it was")):
-        kept.write_text("".join([header, *rows[:count]]))  # as if recorded after so many generations
-        script.record_runs([runs[0]], "pole", episodes=2)
-        said = capsys.readouterr().out
-        assert f"seed 2 {words}" in said and "other bits" not in said and kept.read_text() == whole
-
-
 def test_a_seed_that_failed_is_listed_and_versions_are_those_of_packages_that_all_runs_name(script, runs, tmp_path):
     some = shutil.copytree(runs[0], tmp_path / "some")
     for name in ("best.h5", "policy.h5", "finished.json"):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from mpies.core.errors import TrainingFailed
 from mpies.runs.files import AppendOnlyFile, write_atomically
 
 
@@ -112,30 +111,3 @@ def test_records_are_added_behind_the_part_to_keep_once_under_a_name_and_synced_
     for name in ("log", "absent"):  # one that is to be empty need not exist
         AppendOnlyFile(tmp_path / name, 0).append(b"new")
         assert (tmp_path / name).read_bytes() == b"new"
-
-
-@pytest.mark.parametrize("content", [b"first record of another", b"first recor", b"", None])
-def test_a_file_that_was_replaced_shortened_or_removed_is_not_appended_to(content, tmp_path):
-    path = tmp_path / "log"
-    file = AppendOnlyFile(path, 0)
-    file.append(b"first " * 99 + b"record")
-    file.check()
-    path.unlink() if content is None else path.write_bytes(content)
-    for call in (file.check, file.read, lambda: file.append(b"second record")):
-        with pytest.raises(TrainingFailed, match="log: was removed, shortened or replaced while the run is written"):
-            call()
-    assert content is None or path.read_bytes() == content
-
-
-def test_a_file_on_a_disk_that_is_gone_may_come_back(tmp_path, monkeypatch):
-    path = tmp_path / "disk" / "log"
-    path.parent.mkdir()
-    file = AppendOnlyFile(path, 0)
-    file.append(b"first;")
-    path.parent.rename(tmp_path / "away")
-    monkeypatch.setattr(file, "_device", -1)
-    with pytest.raises(FileNotFoundError):
-        file.append(b"second;")
-    (tmp_path / "away").rename(path.parent)
-    file.append(b"second;")
-    assert path.read_bytes() == b"first;second;"

@@ -7,7 +7,7 @@ import yaml
 
 import mpies
 from mpies.runs.trackers import wandb_run
-from tests.runs.test_trackers_json import CONFIG
+from tests.runs.test_trackers import CONFIG
 from tests.support import wait_for
 
 wandb = pytest.importorskip("wandb", reason="pip install 'mpies[wandb]'")

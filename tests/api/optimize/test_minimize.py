@@ -16,7 +16,7 @@ import pytest
 import mpies
 from mpies import AskTell, ConfigError, TrainingFailed, UserError
 from mpies.comm import LAUNCHED, mpiexec
-from tests.support import HOME, on_one_and_three_ranks
+from tests.support import on_one_and_three_ranks
 
 CENTER = np.array([0.5, -1.25, 2.0, 3.75])
 
@@ -226,6 +226,19 @@ def test_ctrl_c_ends_the_ranks_of_a_job(tmp_path):
     assert commands.stdout == ""
 
 
+def test_a_solver_may_report_numbers_of_numpys(tmp_path):
+    numbers = '{"radius": np.float32(0.5), "restarts": np.int64(3), "share": np.longdouble(0.25)}'
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\nfrom mpies.solvers import find_solver\n"
+        f"class Mine(find_solver('snes')):\n    def report(self):\n        return {numbers}\n"
+    )
+    rows = []
+    options = {"generations": 2, "sigma": 0.3, "callbacks": lambda es, row: rows.append(row)}
+    found = mpies.minimize(lambda x: float(x @ x), np.ones(3), f"{tmp_path}/mine.py:Mine", **options)
+    assert found.history["radius"].tolist() == [0.5, 0.5] and found.history["restarts"].tolist() == [3, 3]
+    assert {type(value) for row in rows for value in row.values()} <= {int, float}
+
+
 def test_functions_that_cannot_be_sent_are_refused(tmp_path, monkeypatch):
     lock = threading.Lock()
     with pytest.raises(UserError, match=r"cannot be sent to other processes.*lock.*; define it in a module") as error:
@@ -256,19 +269,6 @@ def test_ranks_need_an_mpirun(monkeypatch):
     monkeypatch.setattr(mpiexec, "find", lambda: None)
     with pytest.raises(ConfigError, match="ranks needs mpirun: pip install"):
         mpies.minimize(bowl, np.zeros(4), ranks=2)
-
-
-def test_a_script_needs_no_guard(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import numpy as np\nimport mpies\n"
-        "def f(x): return float(np.sum((x - 1) ** 2))\n"
-        "found = mpies.minimize(f, np.zeros(3), generations=20, ranks=1)\n"
-        "print(found.reason, found.value < 1)\n"
-    )
-    environment = mpiexec.environment() | {"PYTHONPATH": str(HOME)}
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "generations True\n", "")
 
 
 def test_a_job_takes_odd_paths_and_leaves_no_file_open(tmp_path, monkeypatch):
@@ -308,27 +308,6 @@ def test_what_is_wrong_is_said_in_one_line(arguments, line):
     with pytest.raises(UserError, match=line) as error:
         mpies.minimize(**{"f": bowl, "x0": np.zeros(4), **arguments})
     assert "\n" not in str(error.value) and not isinstance(error.value, TrainingFailed)
-
-
-REPORTING = """
-import numpy as np
-from mpies.solvers import find_solver
-
-class Mine(find_solver("snes")):
-    def report(self):
-        return {"radius": np.float32(0.5), "restarts": np.int64(3), "share": np.longdouble(0.25)}
-"""
-
-
-@on_one_and_three_ranks
-def test_a_solver_may_report_numbers_of_numpys(ranks, tmp_path):
-    (tmp_path / "mine.py").write_text(REPORTING)
-    rows = []
-    options = {"generations": 2, "callbacks": lambda es, row: rows.append(row)}
-    found = mpies.minimize(lambda x: float(x @ x), np.ones(3), f"{tmp_path}/mine.py:Mine", sigma=0.3, **options)
-    columns = {name: found.history[name].tolist() for name in ("radius", "restarts", "share")}
-    assert columns == {"radius": [0.5, 0.5], "restarts": [3, 3], "share": [0.25, 0.25]}
-    assert {type(value) for row in rows for value in row.values()} <= {int, float}
 
 
 @pytest.mark.parametrize("solver", ["snes", "pepg", "pgpe", "deep_ga"])

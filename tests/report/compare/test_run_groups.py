@@ -52,7 +52,7 @@ def test_a_label_names_as_many_settings_as_tell_it_apart():
     assert label_settings(two) == ["sigma 0.1, a 0.1, b 0.1", "sigma 0.25, a 0.25, b 0.25"]
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 5, 10, 11, 12, 20, 100])
+@pytest.mark.parametrize("count", [2, 3, 10, 100])
 def test_the_interval_over_seeds_is_that_of_students_t(count):
     values = np.random.default_rng(count).normal(size=count)
     low, high = stats.t.interval(0.95, count - 1, values.mean(), values.std(ddof=1) / np.sqrt(count))
@@ -60,7 +60,7 @@ def test_the_interval_over_seeds_is_that_of_students_t(count):
     assert mean == values.mean() and interval == pytest.approx((high - low) / 2, rel=2e-3)
 
 
-@pytest.mark.parametrize("shape", [(2, 1), (3, 4), (4, 2), (5, 1), (8, 3), (11, 2)])
+@pytest.mark.parametrize("shape", [(2, 1), (4, 2), (11, 2)])
 def test_means_and_intervals_over_runs_are_those_of_scipy(shape):
     values = np.random.default_rng(shape).normal(size=shape)
     np.testing.assert_allclose(interquartile_mean(values), stats.trim_mean(values, 0.25), rtol=1e-14)
@@ -71,14 +71,4 @@ def test_means_and_intervals_over_runs_are_those_of_scipy(shape):
     options = {"n_resamples": 2000, "method": "percentile", "batch": 200, "rng": 0}
     interval = stats.bootstrap((values,), mean, axis=0, **options).confidence_interval
     np.testing.assert_allclose(bootstrap_interval(values), (interval.low, interval.high), rtol=1e-12)
-
-
-def test_a_bootstrap_interval_is_repeatable_and_has_the_mean_in_it():
-    values = np.random.default_rng(0).normal(size=(10, 3))
-    (low, high), again, one = bootstrap_interval(values), bootstrap_interval(values), bootstrap_interval(values[:1])
-    mean = interquartile_mean(values)
-    assert ((low < mean) & (mean < high)).all() and (high - low < 2).all()
-    assert again[0].tolist() == low.tolist() and again[1].tolist() == high.tolist()
-    assert one[0].tolist() == one[1].tolist() == pytest.approx(values[0].tolist())
-    wide = bootstrap_interval(np.array([[0.0], [0.0], [10.0], [10.0]]))
-    assert (wide[0][0], wide[1][0]) == (0, 10)
+    np.testing.assert_allclose(bootstrap_interval(values[:1]), [values[0]] * 2)
