@@ -77,14 +77,13 @@ def test_without_a_command_the_commands_are_listed():
     assert invoke("--version").code == invoke("--help").code == invoke("train", "-h").code == 0
 
 
-@pytest.mark.parametrize("out", [LONG, f"{LONG}/below"])
-def test_a_run_directory_with_too_long_a_name_is_refused(out, run_mpies, write_config):
+def test_a_run_directory_with_too_long_a_name_is_refused(here, write_config):
     config = write_config("environment: {id: 'function:sphere', dimension: 2}\nnoise: {size: 1000}\n")
-    assert_refused(run_mpies(0, "train", config, "--out", out), "File name too long", "another")
     overrides = ["environment.dimension=2"] * 30  # are part of the default name
-    assert_refused(run_mpies(0, "train", config, *overrides), "File name too long", "another")
+    for words in (["--out", LONG], ["--out", f"{LONG}/below"], overrides):
+        assert_refused(invoke("train", config, *words), "File name too long", "another")
 
 
-def test_a_file_whose_name_is_no_text_is_named_all_the_same(run_mpies, tmp_path):
+def test_a_file_whose_name_is_no_text_is_named_all_the_same(run_mpies):
     name = os.fsdecode(b"\xff.yaml")
     assert_refused(run_mpies(0, "check", name), r"\udcff.yaml: cannot be read (No such file or directory)")

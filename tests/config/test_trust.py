@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -66,8 +67,9 @@ def change_config(file, change):
 
 
 @pytest.mark.parametrize("identity", ["os:system", "gymnasium:evil:Id-v0", "evil.py:make"])
-def test_a_policy_file_runs_nothing_that_it_names(folder, identity):
-    run = train_here(folder, identity="CartPole-v1")
+def test_a_policy_file_runs_nothing_that_it_names(folder, identity, trained):
+    text = TEXT.replace("ID", "CartPole-v1").replace("KIND", "openai_es")
+    run = shutil.copytree(trained(text), folder / "run")
     (folder / "evil.py").write_text(TRACE + "def make(**kwargs):\n    open('has-run', 'w')\n")
 
     def change(values):

@@ -212,10 +212,10 @@ CONFIG = {
 def test_a_robot_has_the_same_bits_on_any_ranks_and_is_filmed(tmp_path, run_mpies):
     config = tmp_path / "robot.yaml"
     config.write_text(yaml.safe_dump(CONFIG))
-    for ranks in (0, 3):
+    for ranks in (0, 2):
         run_mpies(ranks, "train", str(config), "--out", str(tmp_path / f"run{ranks}"), code=0)
     one = read_digests(tmp_path / "run0")
-    assert len(one) == 3 and read_digests(tmp_path / "run3") == one
+    assert len(one) == 3 and read_digests(tmp_path / "run2") == one
     film = tmp_path / "film.gif"
     shown = run_mpies(0, "play", str(tmp_path / "run0"), "--video", str(film), "--episodes", "1")
     if shown.code and "GL" in shown.stderr.upper():

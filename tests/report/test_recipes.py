@@ -142,14 +142,3 @@ def test_a_page_has_every_seed_also_those_that_failed(script, tmp_path, monkeypa
     assert "| 77 | last generation | not reached | 20 | 1,234,567 |" in page
     assert "| 78 | cut short | not reached |" in page and "| none |  |" in page
     assert "| **330.0 (20.0 to 335.0)** | 1.23 M | 0.021 | 1 of 3 reached |" in script.make_table()
-
-
-def test_a_page_says_what_its_figures_are_of_and_has_notes_pictures_and_commands(script):
-    small = script.make_page("pong")
-    assert "It is over 20 held-out episodes, with its 95 % interval. 0 of 1 seed reached the mark of 20." in small
-    page = script.make_page("bipedal_walker")
-    assert "## bipedal_walker-steady" in page and "    mpies train bipedal_walker-steady\n" in page
-    assert (RESULTS / "bipedal_walker-pepg/notes.md").read_text() in page
-    for link in re.findall(r"\]\(([^)]+)\)", page):
-        assert (script.PAGES / link).exists(), link
-    assert "No run of it is recorded." in script.make_page("walker2d")

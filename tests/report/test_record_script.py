@@ -8,9 +8,7 @@ import yaml
 from mpies.config import recipes
 from mpies.core.errors import ConfigError
 from mpies.report import records
-from mpies.report.records import RESULTS, Band, read_record
-from mpies.runs.formats.metrics import read_digests
-from tests.report.test_records import line
+from mpies.report.records import read_record
 from tests.support import CARTPOLE, load_script, train
 
 HEADING = "# A pole.\n# Policy: 8.\n# Solver: ES.\n# Published: none.\n# Budget: none.\n"
@@ -67,20 +65,6 @@ def test_a_seed_that_was_recorded_stays(script, runs, tmp_path):
     assert (tmp_path / "results/pole/metrics.csv").read_bytes() == (alone / "metrics.csv").read_bytes()
 
 
-def test_a_run_with_the_same_bits_changes_nothing_and_one_with_others_says_so(script, runs, tmp_path, capsys):
-    script.record_runs([runs[0]], "pole", episodes=2)
-    again = shutil.copytree(runs[0] / "pole-seed-2", tmp_path / "again")
-    text = (again / "metrics.csv").read_text()
-    (again / "metrics.csv").write_text(text.replace("\n1,", "\n1,9", 1))  # its seconds
-    kept = tmp_path / "results/pole/metrics-2.csv"
-    before = kept.read_text()
-    script.record_runs([again], "pole", episodes=2)
-    assert kept.read_text() == before and capsys.readouterr().out == ""
-    (again / "metrics.csv").write_text(text.replace(read_digests(again)[3], "0" * 64))
-    script.record_runs([again], "pole", episodes=2)
-    assert "seed 2 has other bits" in capsys.readouterr().out and "0" * 64 in kept.read_text()
-
-
 def test_a_seed_that_failed_is_listed_and_versions_are_those_of_packages_that_all_runs_name(script, runs, tmp_path):
     some = shutil.copytree(runs[0], tmp_path / "some")
     for name in ("best.h5", "policy.h5", "finished.json"):
@@ -118,15 +102,3 @@ def test_runs_of_another_config_are_refused(script, runs, tmp_path):
     for key, wanted in (("seconds", []), ("generations", ["stop.generations"])):
         (cut / "config.yaml").write_text(yaml.safe_dump(config | {"stop": config["stop"] | {key: 50}}))
         assert script.find_differences(script.read_all_curves([cut])[0][0].config, "pole") == wanted
-
-
-def test_published_curves_have_names_and_go_forward_and_their_distance_is_the_tolerance():
-    module = load_script("benchmarks/record.py")
-    names = [path.parent.name for path in RESULTS.glob("*/published.yaml")]
-    published = [curve for name in names for curve in module.read_published(name)]
-    assert len(published) >= len(names) > 0
-    assert all(title and points == sorted(points) for title, points in published)
-    assert module.choose_tolerance(Band([line(0, 1)])) == module.TOLERANCE
-    near = [line(0, 50, 100), line(0, 51, 100), line(0, 52, 100)]
-    assert module.choose_tolerance(Band(near)) == module.LEAST_TOLERANCE
-    assert module.choose_tolerance(Band([*near, line(0, 10, 40)])) == pytest.approx((0 + 40 + 60) / 3 / 100)
