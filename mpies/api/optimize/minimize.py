@@ -136,7 +136,7 @@ def _optimize(
     if vectorized:
         if ranks is not None or is_launched():
             raise ConfigError("vectorized evaluates all members by one call in one process; leave ranks and mpirun out")
-        fields = search_within(make(), partial(_evaluate_all, f))
+        fields = _search_alone(f, make(), search_within)
     elif ranks is not None:
         fields = _search_by_job(f, make(), search_within, ranks)
     else:
@@ -164,6 +164,11 @@ def _evaluate_all(f: Function, members: FloatArray) -> Evaluated:
     if values.shape != (len(members),):
         raise UserError(f"f must return {len(members)} numbers, one for each member, but returned {values.shape}")
     return np.where(np.isfinite(values), values, np.nan), "a value that is not finite"
+
+
+def _search_alone(f: Function, es: AskTell, search: Search) -> dict[str, Any]:
+    """Search in this process, with one call of f for each generation."""
+    return search(es, partial(_evaluate_all, f))
 
 
 def _search_by_job(f: Function, es: AskTell, search: Search, ranks: int) -> dict[str, Any]:

@@ -98,6 +98,9 @@ def test_a_function_of_all_members_is_called_once_for_a_generation():
     assert len(calls) == 20 and len({*calls}) == 1
     with pytest.raises(UserError, match=r"f must return 7 numbers, one for each member, but returned \(7, 3\)"):
         mpies.minimize(lambda members: members, np.zeros(3), vectorized=True)
+    with pytest.warns(RuntimeWarning, match="by a value that is not finite; they rank worst") as log:
+        mpies.minimize(lambda members: 1 / (members[:, 0] > 0), np.zeros(3), vectorized=True, generations=1)
+    assert log[-1].filename == __file__
     with pytest.raises(ConfigError, match="leave ranks and mpirun out"):
         mpies.minimize(squares, np.zeros(3), vectorized=True, ranks=2)
 
