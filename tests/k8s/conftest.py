@@ -47,16 +47,6 @@ def one(documents, kind):
     return found
 
 
-def set_at(document, path, value):
-    """Set what is at a path such as spec/replicas of a manifest; None removes it."""
-    *parents, last = [int(key) if key.isdecimal() else key for key in path.split("/")]
-    node = functools.reduce(lambda node, key: node[key], parents, document)
-    if value is None:
-        del node[last]
-    else:
-        node[last] = value
-
-
 @dataclass(frozen=True)
 class Image:
     """An image as it was built."""

@@ -102,8 +102,6 @@ def refused_by_operator(job):
     if workers < 1 or replicas["Launcher"].get("replicas", 1) != 1:
         found.append("there must be one launcher and at least one worker")
     for role, replica in replicas.items():
-        if role not in ("Launcher", "Worker"):
-            found.append(f"{role} is neither Launcher nor Worker")
         if replica.get("restartPolicy") not in ("Never", "OnFailure"):
             found.append(f"{role}: restartPolicy must be Never or OnFailure")
         if "restartPolicy" in replica["template"]["spec"]:

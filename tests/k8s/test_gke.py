@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.k8s.conftest import HOME, OPERATOR, OVERLAYS, one, rendered
+from tests.k8s.conftest import HOME, OVERLAYS, one, rendered
 
 ARGUMENTS = ("PROJECT=some-project", "ZONE=europe-west4-b", "CLUSTER=some-cluster", "CONTAINER=podman")
 
@@ -87,12 +87,3 @@ def test_nothing_is_changed_in_another_cluster(target, count):
     commands = re.findall(r"kubectl (?!kustomize)[^|&;}\n]*", "\n".join(printed(target)))
     assert len(commands) == count
     assert all("--context gke_some-project_europe-west4-b_some-cluster" in command for command in commands)
-
-
-@pytest.mark.parametrize("target", ["image", "gke-cluster", "gke-train", "gke-delete"])
-def test_make_prints_commands_for_the_project_it_is_given(target):
-    """None of them is silenced, and nothing but the arguments says whose cloud it is."""
-    text = "\n".join(printed(target))
-    assert re.search("podman " if target == "image" else "gcloud |kubectl ", text) and "some-project" in text
-    assert all("europe-west4-docker.pkg.dev" in word for word in text.split() if "pkg.dev" in word)
-    assert "\n\t@" not in (OPERATOR / "gke.mk").read_text()

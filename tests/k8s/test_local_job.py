@@ -98,33 +98,48 @@ def test_workers_train_to_the_target_with_the_workstations_digests(start_job, un
     assert [(entry["severity"], entry["reason"]) for entry in entries if "reason" in entry] == [("INFO", "solved")]
 
 
-@pytest.mark.parametrize(("worker", "silently"), [(0, False), (1, True)])
-def test_a_lost_worker_is_left_behind(start_job, undisturbed, worker, silently):
-    """The launcher goes on without it; it need not be started again."""
+def lose_both_workers(job):
+    """The launcher waits until there is one again."""
+    for worker in job.workers:
+        job.kill(worker)
+    time.sleep(5)
+    job.start_worker(job.workers[1])
+
+
+KILL_RANKS = """
+import os, pathlib, signal
+for folder in pathlib.Path("/proc").glob("[0-9]*"):
+    words = (folder / "cmdline").read_bytes().split(b"\\0")
+    if b"train" in words and b"python" in words[0]:
+        os.kill(int(folder.name), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(
+    ("disturb", "attempts", "words"),
+    [
+        # The launcher goes on without it; it need not be started again.
+        (lambda job: job.kill(job.workers[0]), [0], ["the loss of mpies-worker-0", "continuing from generation"]),
+        (lambda job: job.kill(job.workers[1], True), [0], ["the loss of mpies-worker-1", "continuing from generation"]),
+        (lose_both_workers, [0], ["starting 1 rank on 1 node"]),
+        # A lost rank is survived with ULFM.
+        (
+            lambda job: job.execute(job.workers[1], "python3", "-c", KILL_RANKS),
+            [0],
+            ["training continues on 1 rank"],
+        ),
+        # SIGTERM to the launcher's pod, as before any eviction: nothing is played twice.
+        (
+            lambda job: run(*podman("kill", "--signal", "TERM", job.launcher)),
+            [75, 0],
+            ["stopped by a signal after generation"],
+        ),
+    ],
+)
+def test_a_run_goes_on_to_the_same_bits_whatever_is_lost(disturb, attempts, words, start_job, undisturbed):
     job = start_job()
-
-    def lose_a_worker(job):
-        wait_for_generation(job, 3)
-        job.kill(job.workers[worker], silently)
-
-    assert job.run(lose_a_worker) == 0, job.log
-    assert job.attempts == [0]
-    assert f"the loss of {job.workers[worker]}" in job.log and "continuing from generation" in job.log
-    assert_complete(job, undisturbed)
-
-
-def test_a_worker_is_waited_for_where_none_is_left(start_job, undisturbed):
-    job = start_job()
-
-    def lose_both(job):
-        wait_for_generation(job, 3)
-        for worker in job.workers:
-            job.kill(worker)
-        time.sleep(5)
-        job.start_worker(job.workers[1])
-
-    assert job.run(lose_both) == 0, job.log
-    assert job.attempts == [0] and "starting 1 rank on 1 node" in job.log, job.log
+    assert job.run(lambda job: (wait_for_generation(job, 3), disturb(job))) == 0, job.log
+    assert job.attempts == attempts and all(word in job.log for word in words), job.log
     assert_complete(job, undisturbed)
 
 
@@ -157,41 +172,6 @@ def test_the_doctor_finds_a_worker_fit(start_job):
     assert "place           pod on" in said
     assert set(levels.values()) <= {"ok", "note"}, said
     assert {"MPI", "mpiexec", "shared memory", "memory", "processors", "clock"} <= levels.keys()
-
-
-def test_a_lost_rank_is_survived_with_ulfm(start_job, undisturbed):
-    job = start_job()
-
-    def lose_a_rank(job):
-        wait_for_generation(job, 3)
-        job.execute(job.workers[1], "python3", "-c", KILL_RANKS)
-
-    assert job.run(lose_a_rank) == 0, job.log
-    assert job.attempts == [0] and "training continues on 1 rank" in job.log
-    assert_complete(job, undisturbed)
-
-
-KILL_RANKS = """
-import os, pathlib, signal
-for folder in pathlib.Path("/proc").glob("[0-9]*"):
-    words = (folder / "cmdline").read_bytes().split(b"\\0")
-    if b"train" in words and b"python" in words[0]:
-        os.kill(int(folder.name), signal.SIGKILL)
-"""
-
-
-def test_an_evicted_launcher_leaves_a_checkpoint_and_the_next_goes_on(start_job, undisturbed):
-    """SIGTERM to the launcher's pod, as before any eviction: 75, and nothing is played twice."""
-    job = start_job()
-
-    def evict(job):
-        wait_for_generation(job, 3)
-        run(*podman("kill", "--signal", "TERM", job.launcher))
-
-    assert job.run(evict) == 0, job.log
-    assert job.attempts == [75, 0]
-    assert "stopped by a signal after generation" in job.log
-    assert_complete(job, undisturbed)
 
 
 def test_the_dashboard_follows_a_run_and_hands_out_copies(start_job, undisturbed, tmp_path):

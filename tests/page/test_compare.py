@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.page.test_page import INK, append, open_page, wait_for_text, zoom  # noqa: F401 (a fixture)
+from tests.page.test_page import INK, append, wait_for_text, zoom
 from tests.report.web.served_runs import HEADER, line
 
 pytestmark = pytest.mark.browser
@@ -44,7 +44,7 @@ def compare(page, *names):
     page.goto(page.url.split("#")[0] + "#+" + "+".join(name.replace("/", "%2F").replace("=", "%3D") for name in names))
 
 
-def test_runs_that_are_checked_are_overlaid_in_groups(open_page, sweep):  # noqa: F811
+def test_runs_that_are_checked_are_overlaid_in_groups(open_page, sweep):
     page = open_page("first")
     page.select_option("#sort", "name")
     page.fill("#filter", "sweep")
@@ -64,7 +64,7 @@ def test_runs_that_are_checked_are_overlaid_in_groups(open_page, sweep):  # noqa
     page.wait_for_selector("#shown")
 
 
-def test_the_newest_run_is_first_and_trials_are_folded_under_their_sweep(open_page, sweep):  # noqa: F811
+def test_the_newest_run_is_first_and_trials_are_folded_under_their_sweep(open_page, sweep):
     os.utime(sweep / "group/long/metrics.csv")
     page = open_page("first")
     wait_for_text(page, "#count", "3 of 7 runs")
@@ -78,7 +78,7 @@ def test_the_newest_run_is_first_and_trials_are_folded_under_their_sweep(open_pa
     wait_for_text(page, "#count", "3 of 7 runs")
 
 
-def test_curves_are_smoothed_where_the_reader_wants_it(open_page, sweep):  # noqa: F811
+def test_curves_are_smoothed_where_the_reader_wants_it(open_page, sweep):
     page = open_page()
     compare(page, "sweep/sigma=0.1_seed=1", "sweep/sigma=0.2_seed=1")
     wait_for_text(page, "#name", "2 runs in 2 groups")
@@ -91,7 +91,7 @@ def test_curves_are_smoothed_where_the_reader_wants_it(open_page, sweep):  # noq
     assert smooth[0] == pytest.approx(sum(raw[:3]) / 3) and smooth[5] == pytest.approx(sum(raw[3:8]) / 5)
 
 
-def test_runs_that_are_left_out_are_counted(open_page, sweep):  # noqa: F811
+def test_runs_that_are_left_out_are_counted(open_page, sweep):
     add_run(sweep, "again", 0.1, 1, [line(1)])
     page = open_page()
     compare(page, "sweep/sigma=0.1_seed=1", "again", "truncated")
@@ -100,7 +100,7 @@ def test_runs_that_are_left_out_are_counted(open_page, sweep):  # noqa: F811
     assert words in page.inner_text("#about")
 
 
-def test_a_comparison_follows_its_runs_and_keeps_its_view(open_page, sweep):  # noqa: F811
+def test_a_comparison_follows_its_runs_and_keeps_its_view(open_page, sweep):
     page = open_page()
     compare(page, "sweep/sigma=0.1_seed=1", "first")
     wait_for_text(page, "#name", "2 runs in 2 groups")
@@ -120,7 +120,7 @@ def test_a_comparison_follows_its_runs_and_keeps_its_view(open_page, sweep):  # 
     assert page.evaluate("document.activeElement.id") == "run" and page.url == selected and "#+" in selected
 
 
-def test_costs_are_drawn_on_a_logarithmic_axis(open_page, sweep):  # noqa: F811
+def test_costs_are_drawn_on_a_logarithmic_axis(open_page, sweep):
     rows = [
         line(n).replace(",150,", f",{-(10 ** (3 - n / 5)):g},").replace(f",{n},3,", f",{-(10 ** (3 - n / 5))},3,")
         for n in range(1, 41)
@@ -145,7 +145,7 @@ def test_costs_are_drawn_on_a_logarithmic_axis(open_page, sweep):  # noqa: F811
     assert page.evaluate("panels.map(panel => panel.title).sort()") == ["LunarLander-v3", "rastrigin"]
 
 
-def test_an_axis_has_a_place_for_a_target_of_the_other_sign(open_page, run_folder):  # noqa: F811
+def test_an_axis_has_a_place_for_a_target_of_the_other_sign(open_page, run_folder):
     rows = [line(n).replace(f",{n - 5},{n + 5},", f",{n},{n},") for n in range(1, 301)]
     add_run(run_folder, "other", lines=rows, target=-3)
     page = open_page("other")
@@ -156,7 +156,7 @@ def test_an_axis_has_a_place_for_a_target_of_the_other_sign(open_page, run_folde
     assert page.evaluate("!panels[0].scale.distr && panels[0].plot.scales.y.min < -3")
 
 
-def test_runs_are_ordered_and_filtered_by_result(open_page, sweep):  # noqa: F811
+def test_runs_are_ordered_and_filtered_by_result(open_page, sweep):
     add_run(sweep, "best", lines=[line(n).replace(",150,", ",190,") for n in range(1, 11)])
     (sweep / "best" / "finished.yaml").write_text("{reason: solved}")
     page = open_page("first")

@@ -17,29 +17,6 @@ INK = """box => { const canvas = box.querySelector('canvas');
     let ink = 0; for (let i = 3; i < data.length; i += 4) ink += data[i] > 0; return ink; }"""
 
 
-@pytest.fixture
-def open_page(browser, server):
-    """Open the page, at a run where one is named.  Returns playwright's Page; its errors fail the test."""
-    contexts, problems, hosts = [], [], set()
-
-    def open_at(run="", **options):
-        contexts.append(browser.new_context(**options))
-        page = contexts[-1].new_page()
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-        page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
-        page.goto(server.url + (f"#={run}" if run else ""))
-        page.wait_for_selector(".uplot canvas")
-        return page
-
-    open_at.problems = problems
-    yield open_at
-    for context in contexts:
-        context.close()
-    assert not problems
-    assert hosts == {"{}:{}".format(*server.server_address[:2])}  # and none on the network
-
-
 def wait_for_text(page, selector, text):
     page.wait_for_function("([s, t]) => document.querySelector(s).textContent.includes(t)", arg=[selector, text])
 
@@ -95,35 +72,23 @@ def test_one_bad_member_does_not_flatten_the_curve(open_page, run_folder):
     assert -50 < low < -2 and 200 < high < 250  # the target is 200
 
 
-def test_a_new_run_and_a_removed_one_change_the_list(open_page, run_folder):
-    page = open_page("first")
-    page.select_option("#sort", "name")
+def test_new_runs_and_removed_ones_change_the_list_and_what_is_shown(open_page, run_folder):
+    page = open_page()  # at the newest run
     shutil.copytree(run_folder / "first", run_folder / "second")
     page.wait_for_selector("#runs li:nth-child(4)")
-    shutil.rmtree(run_folder / "truncated")
-    page.wait_for_function("() => document.querySelectorAll('#runs li').length == 3")
-    assert [text.split("\n")[0] for text in page.locator("#runs li").all_inner_texts()] == [
-        "first",
-        "group/long",
-        "second",
-    ]
-
-
-def test_another_run_is_shown_when_the_shown_one_is_removed(open_page, run_folder):
-    page = open_page()
     shown = page.locator("#name").inner_text()
     shutil.rmtree(run_folder / shown)
     page.wait_for_function("name => document.getElementById('name').textContent != name", arg=shown)
     assert not page.locator("#trouble").is_visible()
-
-
-def test_a_chosen_run_that_is_removed_is_named(open_page, run_folder):
-    page = open_page("first")
-    shutil.rmtree(run_folder / "first")
+    page = open_page("second")
+    page.select_option("#sort", "name")
+    shutil.rmtree(run_folder / "second")
     page.wait_for_selector("#trouble:visible")
-    assert page.locator("#trouble").inner_text() == "first is not there; it may have been removed. Choose another run."
-    page.goto(page.url.replace("first", "group/long"))
-    wait_for_text(page, "#name", "group/long")
+    assert page.locator("#trouble").inner_text() == "second is not there; it may have been removed. Choose another run."
+    left = sorted({"first", "group/long", "truncated"} - {shown})
+    assert [text.split("\n")[0] for text in page.locator("#runs li").all_inner_texts()] == left
+    page.goto(page.url.replace("second", left[0]))
+    wait_for_text(page, "#name", left[0])
     assert not page.locator("#trouble").is_visible()
 
 

@@ -1,10 +1,7 @@
 """The page of a sweep in a real browser: the table and the curves of the best."""
 
-import threading
-
 import pytest
 
-from mpies.report.web.dashboard import serve
 from tests.report.web.served_runs import CONFIG, HEADER, line
 
 pytestmark = pytest.mark.browser
@@ -38,36 +35,22 @@ def write_sweep(folder):
     (folder / "trials.csv").write_text("\n".join([COLUMNS, *rows]) + "\n")
 
 
-@pytest.fixture(scope="module")
-def page(browser, tmp_path_factory):
-    """The page of a sweep, with its server; errors and requests to other hosts fail the tests."""
-    folder = tmp_path_factory.mktemp("runs")
-    write_sweep(folder / "lander")
-    problems, asked = [], []
-    with serve(folder, "127.0.0.1", 0) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        context = browser.new_context(viewport={"width": 1280, "height": 1500})
-        page = context.new_page()
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(server.url)
-        page.click("#sweeps a")
-        page.wait_for_selector("#settings tbody tr")
-        page.wait_for_selector("#panels .uplot canvas")
-        page.asked, page.folder = asked, folder / "lander"
-        yield page
-        context.close()
-        server.shutdown()
-    assert not problems
-    assert {url.split("/")[2] for url in asked} == {"{}:{}".format(*server.server_address[:2])}
+@pytest.fixture
+def page(open_page, run_folder):
+    """The page of a sweep."""
+    write_sweep(run_folder / "lander")
+    page = open_page(viewport={"width": 1280, "height": 1500})
+    page.click("#sweeps a")
+    page.wait_for_selector("#settings tbody tr")
+    page.wait_for_selector("#panels .uplot canvas")
+    return page
 
 
 def cells(page, column):
     return page.locator(f"#settings tbody td:nth-child({column})").all_inner_texts()
 
 
-def test_settings_stand_in_a_table_with_the_best_first(page):
+def test_settings_stand_in_a_table_with_the_best_first_and_curves_have_bands_over_their_seeds(page):
     assert page.inner_text("#name") == "lander"
     assert "10 trials of 5 settings" in page.inner_text("#about") and "1 failed" in page.inner_text("#about")
     assert cells(page, 1) == ["1", "2", "3", "4", "5"]
@@ -77,16 +60,13 @@ def test_settings_stand_in_a_table_with_the_best_first(page):
     links = page.locator("#settings tbody tr:nth-child(4) td:last-child")
     assert links.inner_text() == "seed 1, 2 (failed)"
     assert links.locator("a").nth(1).get_attribute("title") == "it broke"
-
-
-def test_curves_of_the_best_have_bands_over_their_seeds(page):
     assert page.locator("#panels .uplot").count() == 1
     assert page.evaluate("panels[0].series.length") == 3 * 5
     assert "runs in" not in page.inner_text("#name")
 
 
-def test_a_trial_that_ends_appears_by_itself(page):
-    table = page.folder / "trials.csv"
+def test_a_trial_that_ends_appears_by_itself(page, run_folder):
+    table = run_folder / "lander" / "trials.csv"
     text = table.read_text()
     table.write_text(text.replace("0.5,tanh,2,new,9,7200,4.5,,,", "0.5,tanh,2,finished,9,7200,4.5,6.0,0.5,"))
     page.wait_for_function(
@@ -114,8 +94,8 @@ def test_a_link_leads_to_the_run_and_back(page):
     assert page.is_hidden("#shown") and page.is_visible("#swept")
 
 
-def test_a_sweep_that_has_not_begun_shows_no_other_curves(page):
-    other = page.folder.parent / "other"
+def test_a_sweep_that_has_not_begun_shows_no_other_curves(page, run_folder):
+    other = run_folder / "other"
     other.mkdir()
     (other / "sweep.yaml").write_text("base: lunar_lander\n")
     (other / "trials.csv").write_text(f"{COLUMNS}\n0.1,tanh,1,new,0,0,0,,,,a,\n0.2,tanh,1,new,0,0,0,,,,b,\n")
