@@ -5,10 +5,11 @@ import time
 import numpy as np
 import pytest
 
-from mpies.comm import Communicator, connect
+from mpies.comm import connect
 from mpies.comm.mpi import MPICommunicator
 from mpies.comm.serial import Serial
-from mpies.core.errors import NotEnoughSharedMemory
+from mpies.comm.together import CollectiveError, do_together
+from mpies.core.errors import ConfigError, NotEnoughSharedMemory
 from tests.support import on_one_and_three_ranks
 
 ROW = np.dtype([("number", "i8"), ("value", "f8")])
@@ -27,14 +28,6 @@ def rows_of(count, rank):
     return np.array([(100 * rank + number, rank + 0.5) for number in range(count)], ROW)
 
 
-@pytest.mark.parametrize("kind", [Serial, MPICommunicator])
-def test_a_communicator_implements_every_abstract_method_itself_and_adds_no_public_one(kind):
-    assert Communicator.__abstractmethods__ <= vars(kind).keys()
-    assert kind.__bases__ == (Communicator,) and not kind.__abstractmethods__
-    known = {*vars(Communicator), *Communicator.__annotations__}
-    assert {name for name in vars(kind) if not name.startswith("_")} <= known
-
-
 @on_one_and_three_ranks
 def test_ranks_are_numbered_and_all_are_on_this_node(comm, ranks):
     assert comm.size == comm.node_size == ranks and comm.nodes == 1 and comm.node == 0
@@ -44,7 +37,7 @@ def test_ranks_are_numbered_and_all_are_on_this_node(comm, ranks):
 
 
 @on_one_and_three_ranks
-def test_broadcast_gives_every_rank_the_vectors_of_rank_0(comm, ranks):
+def test_broadcast_gives_every_rank_the_vectors_or_the_number_of_rank_0(comm, ranks):
     for vectors in (
         *([np.arange(5, dtype=dtype), np.zeros(0, dtype), np.full(1000, 7, dtype)] for dtype in "fdq"),
         [np.full(place, place, "fqB"[place % 3]) for place in range(15)],  # as many as there may be, of several types
@@ -52,10 +45,6 @@ def test_broadcast_gives_every_rank_the_vectors_of_rank_0(comm, ranks):
         other = [np.ones(3)]  # what other ranks give is ignored
         received = comm.broadcast(vectors if comm.is_root else other if comm.rank == 1 else None)
         assert [(part.dtype, part.tolist()) for part in received] == [(v.dtype, v.tolist()) for v in vectors]
-
-
-@on_one_and_three_ranks
-def test_broadcast_int_gives_every_rank_the_number_of_rank_0(comm, ranks):
     assert comm.broadcast_int(2**40 if comm.is_root else 5) == 2**40
     assert comm.broadcast_int(None if comm.is_root else 5) == 0
     assert comm.broadcast_int(True if comm.is_root else None) == 1
@@ -118,13 +107,9 @@ def test_all_ranks_of_a_node_share_one_vector_or_are_all_told_that_it_is_too_lar
 
 
 @on_one_and_three_ranks
-def test_a_flag_of_any_rank_is_known_to_all(comm, ranks):
+def test_a_flag_of_any_rank_and_the_error_of_the_lowest_reach_all(comm, ranks):
     assert not comm.is_any(False)
     assert comm.is_any(comm.rank == ranks - 1) and comm.is_any(True)
-
-
-@on_one_and_three_ranks
-def test_the_error_of_the_lowest_rank_reaches_all(comm, ranks):
     assert comm.first_error("") == ""
     assert comm.first_error(f"from {comm.rank}") == "from 0"
     lowest = min(1, ranks - 1)
@@ -153,6 +138,37 @@ def test_one_rank_asks_all_of_its_node_to_abandon(comm, ranks):
         comm.request_abandon()
     comm.node_barrier()
     assert comm.abandon_requested
+
+
+@on_one_and_three_ranks
+def test_a_users_mistake_on_one_rank_is_raised_on_all_and_another_error_at_once(comm, ranks):
+    def step(error=None):
+        if error and comm.rank == ranks - 1:
+            raise error
+        return 10 * comm.rank
+
+    with pytest.raises(CollectiveError, match=f"from {ranks - 1}"):
+        do_together(comm, lambda: step(ConfigError(f"from {comm.rank}")))
+    assert do_together(comm, step) == 10 * comm.rank  # nobody waits for a rank that raised
+    with pytest.raises(ZeroDivisionError):
+        do_together(comm, lambda: 1 // 0)
+
+
+@on_one_and_three_ranks
+def test_each_group_has_its_own_ranks_counters_and_memory(comm, ranks):
+    group = comm.split(comm.rank // 2)  # ranks 0 and 1, and rank 2 alone
+    expected = 1 if ranks == 1 or comm.rank == 2 else 2
+    assert group.size == expected and group.rank == comm.rank % 2
+    assert group.broadcast_int(comm.rank) == 2 * (comm.rank // 2)
+    taken = group.work_counter(100).take(100)
+    assert group.allgather(np.array([len(taken)]))[0].sum() == 100
+    shared = group.allocate_shared(4, np.int64)
+    if group.is_root:
+        shared[:] = comm.rank
+    group.node_barrier()
+    assert shared.tolist() == [2 * (comm.rank // 2)] * 4
+    group.close()
+    assert comm.allgather(np.array([comm.rank]))[0].tolist() == list(range(ranks))
 
 
 @on_one_and_three_ranks

@@ -31,18 +31,16 @@ MB = 2**20
             },
             (2000, 0.5),
         ),
+        (None, {}, (None, None)),
     ],
 )
 def test_limits_of_control_groups_are_read_in_both_versions(group, files, expected, tmp_path):
-    (tmp_path / "cgroup").write_text(group)
+    if group is not None:
+        (tmp_path / "cgroup").write_text(group)
     for name, text in files.items():
         (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "root" / name).write_text(text)
     assert limits.find_limits(tmp_path / "cgroup", tmp_path / "root") == expected
-
-
-def test_without_control_groups_there_is_no_limit(tmp_path):
-    assert limits.find_limits(tmp_path / "none", tmp_path) == (None, None)
 
 
 @pytest.mark.skipif(not os.access("/sys/fs/cgroup/memory/cgroup.procs", os.W_OK), reason="no control groups to make")

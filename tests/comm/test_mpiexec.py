@@ -10,11 +10,6 @@ from mpies.comm import mpiexec
 from tests.support import mpiexec_or_skip
 
 
-def test_the_command_runs_mpies_with_this_python_on_so_many_ranks():
-    command = mpiexec.command("/opt/mpiexec", 3, ["train", "a.yaml"])
-    assert command == ["/opt/mpiexec", "-n", "3", sys.executable, "-P", "-m", "mpies", "train", "a.yaml"]
-
-
 def test_the_mpiexec_beside_this_python_comes_before_the_path(tmp_path, monkeypatch):
     for folder in ("python", "path"):
         (tmp_path / folder).mkdir()
@@ -54,7 +49,7 @@ sys.exit(7)
 """
 
 
-@pytest.mark.parametrize(("first_good", "expected"), [(1, 1), (2, 2), (3, 3), (9, 3)])
+@pytest.mark.parametrize(("first_good", "expected"), [(1, 1), (3, 3), (9, 3)])
 def test_a_command_is_started_again_while_mpiexec_starts_no_rank(first_good, expected, tmp_path):
     done = mpiexec.run([sys.executable, "-c", PROGRAM, str(first_good)], cwd=tmp_path)
     assert Path(tmp_path / "runs").read_text() == "x" * expected
