@@ -3,21 +3,14 @@
 import os
 import socket
 
-import pytest
-
-from mpies.core.errors import ConfigError
 from mpies.launch import doctor
 from mpies.launch.doctor import Allocation
-from mpies.launch.forecast.cost import SMALL_RUN, NodeMemory
+from mpies.launch.forecast.cost import NodeMemory
 from mpies.launch.hosts import Host
 from mpies.launch.placement import Answer
-from tests.support import invoke
+from tests.support import assert_refused, invoke
 
 MB = 2**20
-
-
-def levels(findings):
-    return {finding.subject: finding.level for finding in findings}
 
 
 def test_the_command_finds_the_mpi_of_this_machine(run_mpies):
@@ -32,22 +25,11 @@ def test_the_command_finds_the_mpi_of_this_machine(run_mpies):
 def test_the_command_exits_with_1_if_a_config_needs_more_than_there_is(write_config, monkeypatch):
     monkeypatch.setattr(doctor, "check_mpi", lambda allocation: iter(()))  # which starts ranks
     config = write_config("environment: {id: 'function:sphere', dimension: 3}")
-    ended = invoke("doctor", config, "noise.size=1000000000000000")
-    assert ended.code == 1
+    ended = invoke("doctor", config, "noise.size=1000000000000000", code=1)
     bad = {line[6:20].strip(): line for line in ended.stdout.splitlines() if line.startswith("BAD")}
     assert "the noise table needs 3,725,290 GB; lower noise.size" in bad["shared memory"]
     assert "need about 3,725,29" in bad["memory"] and "sbatch --mem" in bad["memory"]
-
-
-def test_the_memory_is_that_of_the_config_or_of_a_small_policy(write_config, monkeypatch):
-    needed = []
-    monkeypatch.setattr(doctor, "examine", lambda memory, folder: needed.append(memory) or iter(()))
-    config = write_config("environment: {id: 'function:sphere', dimension: 3}")
-    assert not list(doctor.examine_config(str(config), ["noise.size=1000"], "."))
-    assert not list(doctor.examine_config(None, [], "."))
-    assert needed[0].table == 4000 and needed[1] == SMALL_RUN
-    with pytest.raises(ConfigError, match="--out absent: is not a folder"):
-        list(doctor.examine_config(None, [], "absent"))
+    assert_refused(invoke("doctor", "--out", "absent"), "--out absent: is not a folder")
 
 
 def test_all_checks_are_made_with_the_ranks_of_the_allocation(monkeypatch, tmp_path):
@@ -83,53 +65,46 @@ def test_an_mpi_that_is_not_there_is_named_with_its_cure(run_mpies, monkeypatch,
     assert 'BAD   MPI             mpi4py finds no MPI library; pip install "mpies[mpi]"' in ended.stdout
 
 
+def of_memory(limit=None, granted=None):
+    return doctor.check_memory(500 * MB, limit, granted, 4000 * MB)
+
+
+def of_processors(ranks, pinned, quota=None):
+    return doctor.check_processors(ranks, pinned, 8, quota)
+
+
 def test_what_is_good_and_what_is_not(tmp_path):
-    for subject, level, findings in (
-        ("shared memory", "ok", doctor.check_shared_memory(MB, tmp_path)),
-        ("shared memory", "BAD", doctor.check_shared_memory(2**60, tmp_path)),
-        ("shared memory", "note", doctor.check_shared_memory(MB, tmp_path / "none")),
-        ("threads", "ok", doctor.check_threads({"MKL_NUM_THREADS": "1"})),
-        ("threads", "note", doctor.check_threads({"OMP_NUM_THREADS": "8", "MKL_NUM_THREADS": "1"})),
-        ("inner loop", "ok", doctor.check_kernels(doctor)),
-        ("inner loop", "note", doctor.check_kernels(None)),
-        ("clock", "ok", doctor.check_clock(tmp_path)),
-        ("disk", "BAD", doctor.check_clock(tmp_path / "none")),
+    for subject, level, findings, words in (
+        ("shared memory", "ok", doctor.check_shared_memory(MB, tmp_path), ""),
+        ("shared memory", "BAD", doctor.check_shared_memory(2**60, tmp_path), ""),
+        ("shared memory", "note", doctor.check_shared_memory(MB, tmp_path / "none"), ""),
+        ("memory", "ok", of_memory(), "are free"),
+        ("memory", "BAD", of_memory(300 * MB), "300 MB this container may use"),
+        ("memory", "BAD", of_memory(400 * MB), "ask for 600 MB"),
+        ("memory", "BAD", of_memory(900 * MB, 200 * MB), "200 MB --mem grants"),
+        ("memory", "ok", of_memory(900 * MB, 600 * MB), "600 MB --mem grants"),
+        ("processors", "ok", of_processors(0, 4), "pinned to 4"),
+        ("processors", "ok", of_processors(4, 4), ""),
+        ("processors", "note", of_processors(5, 4), ""),
+        ("processors", "note", of_processors(4, 8, 2.5), "start 2"),
+        ("processors", "ok", of_processors(2, 8, 2.5), "2.5 of 8 usable, time"),
+        ("threads", "ok", doctor.check_threads({"MKL_NUM_THREADS": "1"}), ""),
+        ("threads", "note", doctor.check_threads({"OMP_NUM_THREADS": "8", "MKL_NUM_THREADS": "1"}), "S=8:"),
+        ("inner loop", "ok", doctor.check_kernels(doctor), ""),
+        ("inner loop", "note", doctor.check_kernels(None), ""),
+        ("clock", "ok", doctor.check_clock(tmp_path), ""),
+        ("disk", "BAD", doctor.check_clock(tmp_path / "none"), ""),
     ):
         [finding] = findings
         assert (finding.subject, finding.level) == (subject, level) and bool(finding.cure) == (level != "ok")
-        assert subject != "threads" or ("OMP_NUM_THREADS=8:" in finding.text) == (level == "note")
+        assert words in str(finding)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("limit", "granted", "level", "whose"),
-    [
-        (None, None, "ok", "are free"),
-        (300 * MB, None, "BAD", "300 MB this container may use"),
-        (900 * MB, 200 * MB, "BAD", "200 MB --mem grants"),
-        (900 * MB, 600 * MB, "ok", "600 MB --mem grants"),
-    ],
-)
-def test_the_narrowest_bound_of_memory_counts(limit, granted, level, whose):
-    [finding] = doctor.check_memory(500 * MB, limit, granted, 4000 * MB)
-    assert finding.level == level and whose in str(finding)
-    assert ("ask for 600 MB" in finding.cure) == (level == "BAD")
-
-
-@pytest.mark.parametrize(
-    ("ranks", "pinned", "quota", "level"),
-    [(0, 4, None, "ok"), (4, 4, None, "ok"), (5, 4, None, "note"), (4, 8, 2.5, "note"), (2, 8, 2.5, "ok")],
-)
-def test_ranks_must_not_take_turns(ranks, pinned, quota, level):
-    [finding] = doctor.check_processors(ranks, pinned, 8, quota)
-    assert finding.level == level
-    assert ("pinned to 4" in finding.text) == (pinned == 4)
 
 
 def test_ranks_must_be_able_to_run_on_all_hosts(monkeypatch):
     """This one is not asked, and need not run an sshd: mpirun needs none for it."""
     for name in ("localhost", "127.0.0.1", socket.gethostname()):
-        assert levels(doctor.check_hosts(Allocation("shell", [name]))) == {"hosts": "ok"}
+        assert [one.level for one in doctor.check_hosts(Allocation("shell", [name]))] == ["ok"]
     pod = Allocation("pod", ["w-0.job.ns.svc", "w-1"])
     monkeypatch.setattr(doctor, "ask_hosts", lambda hosts, way: [Answer(host) for host in hosts])
     [finding] = doctor.check_hosts(pod)

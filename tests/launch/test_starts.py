@@ -61,7 +61,7 @@ def write_program(path, text):
 
 @pytest.mark.parametrize(
     ("hosts", "starts"),
-    [("localhost:2", 1), (f"localhost:1,{HERE}:1", 1 + FRUITLESS), ("localhost:1,not-there.invalid:1", 1 + FRUITLESS)],
+    [("localhost:2", 1), ("localhost:1,not-there.invalid:1", 1 + FRUITLESS)],
 )
 def test_a_job_gives_up_after_starts_that_made_no_generation(hosts, starts, supervise, tmp_path, capfd):
     """With several hosts they are tried again a few times, as a host may have been away."""
@@ -70,7 +70,7 @@ def test_a_job_gives_up_after_starts_that_made_no_generation(hosts, starts, supe
     assert capfd.readouterr().err.count("WARNING supervisor: an unexpected end") == starts - 1
 
 
-@pytest.mark.parametrize("restarts", [0, 1, 2])
+@pytest.mark.parametrize("restarts", [0, 2])
 def test_ranks_are_started_again_as_often_as_allowed_and_a_signals_number_is_in_the_code(restarts, supervise, capfd):
     script = "lock run; starts=1; made=`wc -l < run/metrics.csv || echo 1`; row run $made; kill -KILL $$"
     assert supervise(script, restarts=restarts).run() == FAILED

@@ -13,7 +13,7 @@ from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError
 from mpies.launch.forecast import bench, constants
-from mpies.launch.forecast.constants import Collective, Constants, Machine, parse_workload, read_constants
+from mpies.launch.forecast.constants import Constants, Machine, parse_workload, read_constants
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
 from mpies.runs.formats.metrics import read_metrics
@@ -97,10 +97,6 @@ def test_latency_is_of_a_level_and_bandwidth_of_the_bytes_beyond_a_small_message
     collective = bench.measure_network(comm, repeats=3)
     assert collective.latency == pytest.approx(0.02)
     assert collective.bandwidth == pytest.approx(bench.LARGE / 0.02)
-
-
-def test_one_rank_has_nothing_to_communicate():
-    assert bench.measure_network(Serial(), 1) == Collective()
 
 
 def test_the_workload_is_that_of_the_first_generations():

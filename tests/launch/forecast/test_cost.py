@@ -3,7 +3,7 @@
 import numpy as np
 
 from mpies.config.loading import validate_config
-from mpies.launch.forecast.cost import PROCESS, NodeMemory, examine_run
+from mpies.launch.forecast.cost import PROCESS, examine_run
 from mpies.launch.forecast.dry_run import describe_needs
 
 D = 50
@@ -18,11 +18,6 @@ def test_memory_worked_out_by_hand():
     task, memory = examine_run(config)
     assert task.dimension == D and memory.table == 4000
     assert memory.rank == PROCESS + 4 * D * 4  # one candidate at a time
-
-
-def test_a_node_has_one_table_and_one_rank_0():
-    memory = NodeMemory(table=1000, rank=10, root=7)
-    assert memory.total(1) == 1017 and memory.total(5) == 1057
 
 
 def test_a_rank_has_the_parameters_of_every_slot():

@@ -18,10 +18,8 @@ from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, assert_refused, read_files, wait_for
 
 MISTAKES = [
-    (["solver.population=101"], ["solver.population must be even (antithetic pairs), but is 101; use 100 or 102"]),
     (["noise.size=20"], ["noise.size", "58"]),  # parameters of the policy: 4 * 8 + 8 + 8 * 2 + 2
     (["environment.id=CartPool-v1"], ["CartPool-v1", "did you mean CartPole-v"]),
-    (["solver.optimizer.learning_rate=.nan"], ["solver.optimizer.learning_rate must be a finite number, but is nan"]),
     (["environment.kwargs={colour: red}"], ["CartPole-v1", "colour"]),
     (["--out", "/proc/nowhere"], ["/proc/nowhere", "choose another --out"]),
 ]
