@@ -112,28 +112,6 @@ def test_with_overlap_and_low_rank_a_subclass_trains_to_the_digests_of_its_base(
     assert digests[0] == digests[1] and len(digests[0]) == 6
 
 
-def custom(solver):
-    return make_custom(solver, "Mine", __file__, "mine")
-
-
-def run(solver, generations):
-    """The states after these generations, from a start at 1."""
-    solver.start(np.ones(contract.DIMENSION, np.float32))
-    loop, states = FunctionLoop(solver, contract.half_fail, contract.TABLE, contract.first_three), []
-    for _ in range(generations):
-        loop.run_generation()
-        states.append({name: np.array(value).tobytes() for name, value in solver.state().items()})
-    return states
-
-
-@pytest.mark.parametrize("case", [case for case in contract.OPTIONS if not case.startswith("nevergrad")])
-def test_a_custom_solver_takes_the_same_steps(case):
-    ours = contract.make(case)
-    cls = custom(type(ours))
-    options = cls.Options(**ours.options.model_dump() | {"kind": "mine"})
-    assert run(cls(options, contract.DIMENSION, 3), 10) == run(ours, 10)
-
-
 class Linear(SNES):
     def compute_weights(self, results, proposal):
         weights = super().compute_weights(results, proposal)
@@ -147,7 +125,7 @@ class Linear(SNES):
 
 
 def test_low_rank_noise_takes_a_scale_for_each_parameter_where_the_class_uses_it():
-    cls = custom(Linear)
+    cls = make_custom(Linear, "Mine", __file__, "mine")
     made = cls(cls.Options(), 30, directions=Directions(30, ((0, 5, 5),)))
     made.start(np.ones(30, np.float32))
     FunctionLoop(made, contract.sphere, contract.TABLE).run_generation()

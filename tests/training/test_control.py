@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mpies.comm.serial import Serial
+from mpies.comm.stopwatch import Stopwatch
 from mpies.config.schema import StopSection
 from mpies.training.control import ABANDON, CONTINUE, STOP, Control, Signals, TrainingStopped
 from mpies.training.learner import Clock
@@ -123,10 +124,11 @@ def test_sigusr1_may_be_repeated_and_is_ignored_at_the_end():
     assert other.raised is None
 
 
-def test_outside_the_main_thread_no_handler_is_set():
-    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
+@pytest.mark.parametrize("start", [Signals, Stopwatch().start])
+def test_outside_the_main_thread_no_handler_is_set(start):
+    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCONT
     before = [signal.getsignal(number) for number in numbers]
-    thread = threading.Thread(target=Signals)
+    thread = threading.Thread(target=start)
     thread.start()
     thread.join()
     assert [signal.getsignal(number) for number in numbers] == before

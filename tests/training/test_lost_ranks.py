@@ -1,4 +1,4 @@
-"""A job that loses ranks goes on, to the same bits (`mpirun --with-ft ulfm`); a job that is killed is resumed."""
+"""A job that loses ranks goes on, to the same bits (`mpirun --with-ft ulfm`)."""
 
 import os
 import signal
@@ -97,23 +97,6 @@ def test_a_job_that_loses_ranks_finishes_with_the_same_bits(
         assert f"process {rank.pid} on " in stderr
     assert 1 <= stderr.count(": lost process ") == stderr.count("WARNING rank ") <= len(victims)
     assert "Traceback" not in stderr
-
-
-def test_a_job_that_was_killed_is_resumed_on_other_numbers_of_ranks(
-    digests_of, start_mpies, run_mpies, write_config, tmp_path
-):
-    config, run, made = write_config(CONFIGS["noise table"]), tmp_path / "run", 0
-    for ranks in (3, 2):
-        job = start_mpies(ranks, "train", config, "--out", "run", flags=ULFM)
-        wait_for(lambda made=made: len(read_digests(run)) >= made + 3, job)
-        for process in (psutil.Process(job.pid), *ranks_of(job)):
-            process.kill()
-        job.wait()
-        assert made < len(read_digests(run)) < 60
-        made = len(read_digests(run))
-        assert read_digests(run) == digests_of(CONFIGS["noise table"])[:made]
-    run_mpies(0, "train", config, "--out", "run", "--resume", "must", code=0)
-    assert read_digests(run) == digests_of(CONFIGS["noise table"])
 
 
 def test_ranks_whose_mpirun_was_killed_end_within_seconds_and_write_no_more(start_mpies, write_config, tmp_path):

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import psutil
@@ -87,29 +86,6 @@ def test_without_a_pause_sigcont_adds_nothing_nor_does_the_time_between_two_star
         stopwatch.stop()
         time.sleep(0.6)
     assert stopwatch.paused < INTERVAL
-
-
-def test_outside_the_main_thread_it_only_tells_the_time(stopwatch):
-    before = signal.getsignal(signal.SIGCONT)
-    thread = threading.Thread(target=stopwatch.start)
-    thread.start()
-    thread.join()
-    assert signal.getsignal(signal.SIGCONT) == before
-    first = stopwatch.now()
-    assert 0 <= stopwatch.now() - first < 1
-
-
-def test_a_handler_that_was_there_before_is_called_too():
-    heard = []
-    before = signal.signal(signal.SIGCONT, lambda number, frame: heard.append(number))
-    stopwatch = Stopwatch()
-    try:
-        stopwatch.start()
-        os.kill(os.getpid(), signal.SIGCONT)
-        assert heard == [signal.SIGCONT]
-    finally:
-        stopwatch.stop()
-        signal.signal(signal.SIGCONT, before)
 
 
 WAITING = """

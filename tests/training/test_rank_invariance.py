@@ -78,7 +78,7 @@ solver: {kind: pgpe, population: 20, interactions: 700, sigma: 0.1}
 }
 CONFIGS = TASKS | {kind: FUNCTION % (kind, options) for kind, options in KINDS.items()} | OTHERS
 NEEDED = {"nevergrad:TBPSA": "nevergrad", "numbered": "envpool", "cartpole-envpool": "envpool"}
-COMMON = "evaluation: {every: 2, episodes: 6}\ncheckpoint: {every: 2}\nstop: {generations: 6}\n"
+COMMON = "evaluation: {every: 2, episodes: 6}\ncheckpoint: {every: 2}\nstop: {generations: 4}\n"
 # Stopped on two ranks after three generations, and resumed on three.
 STOPPED = ["cartpole-envpool", "low-rank", "overlap", "numbered", "cma_es", "deep_ga"]
 COLUMNS = "digest", "return_mean", "steps", "eval_mean", "failures", "episodes"
@@ -125,7 +125,7 @@ def skip_if_absent(name):
 def test_results_are_the_same_on_one_rank_and_on_three(name, folder):
     skip_if_absent(name)
     expected = results_of(folder / "0" / name)
-    assert len({digest for digest, *_ in expected}) == (20 if name == "documented" else 6)
+    assert len({digest for digest, *_ in expected}) == (20 if name == "documented" else 4)
     assert results_of(folder / "3" / name) == expected
     assert {row["ranks"] for row in read_metrics(folder / "3" / name)} == {"3"}
 
@@ -134,7 +134,7 @@ def test_results_are_the_same_on_one_rank_and_on_three(name, folder):
 def test_a_run_stopped_on_two_ranks_and_resumed_on_three_is_the_undisturbed_one(name, folder):
     skip_if_absent(name)
     assert read_digests(folder / "stopped" / name) == read_digests(folder / "0" / name)
-    assert [row["ranks"] for row in read_metrics(folder / "stopped" / name)] == ["2"] * 3 + ["3"] * 3
+    assert [row["ranks"] for row in read_metrics(folder / "stopped" / name)] == ["2"] * 3 + ["3"]
 
 
 def test_every_solver_of_the_registry_is_tested():
@@ -157,10 +157,10 @@ def test_limit_and_shift_of_a_task_change_training_alone(folder):
     assert max(float(row["eval_mean"]) for row in rows if row["eval_mean"]) > 10  # no limit, no shift
 
 
-@pytest.mark.parametrize(("name", "member"), [("adaptive", "5,3"), ("numbered", "5,27")])  # 27: of the second batch
+@pytest.mark.parametrize(("name", "member"), [("adaptive", "4,3"), ("numbered", "4,27")])  # 27: of the second batch
 def test_generations_and_members_are_replayed(name, member, folder):
     skip_if_absent(name)
-    assert invoke("replay", folder / "0" / name, "--generation", 5).code == 0
+    assert invoke("replay", folder / "0" / name, "--generation", 4).code == 0
     assert invoke("play", folder / "0" / name, "--member", member).code == 0
 
 

@@ -1,4 +1,4 @@
-"""Signals and deaths under mpiexec: nothing is lost and nothing hangs; and one noise table per node."""
+"""Signals and deaths under mpiexec: nothing is lost and nothing hangs."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from tests.support import ENDLESS, ranks_of, wait_for
         ("mpiexec", signal.SIGUSR1, 0, 75),
         ("rank 1", signal.SIGTERM, 3, 75),
         ("mpiexec", signal.SIGKILL, 0, None),
-        ("rank 1", signal.SIGKILL, 2, None),
+        ("rank 0", signal.SIGKILL, 2, None),
     ],
 )
 def test_a_signal_ends_all_ranks_and_what_is_on_disk_goes_on(
@@ -27,7 +27,7 @@ def test_a_signal_ends_all_ranks_and_what_is_on_disk_goes_on(
     process = start_mpies(2, "train", write_config(ENDLESS), "--out", "run")
     wait_for(lambda: len(read_digests(run)) >= 3, process)
     started = ranks_of(process)
-    os.kill(process.pid if whom == "mpiexec" else started[1].pid, number)
+    os.kill(process.pid if whom == "mpiexec" else started[int(whom[-1])].pid, number)
     ended = process.wait(30)
     assert ended == code if code else ended != 0
     alive = psutil.wait_procs(started, timeout=10)[1]
@@ -71,21 +71,3 @@ def test_a_fault_of_one_rank_ends_all_within_seconds(fault, run_mpies, write_con
     else:
         assert outcome.code not in (0, 2, 75)
         assert "rank 1" in outcome.stderr and "Traceback" in outcome.stderr and "ZeroDivisionError" in outcome.stderr
-
-
-def test_four_ranks_hold_one_noise_table(start_mpies, write_config, tmp_path):
-    size = 8_000_000
-    process = start_mpies(4, "train", write_config(ENDLESS), "--out", "run", f"noise.size={size}")
-    wait_for(lambda: len(read_digests(tmp_path / "run")) >= 2, process)
-    ranks = ranks_of(process)
-    assert len(ranks) == 4
-
-    def held():
-        """PSS shares a page among those that map it, so one table in four processes counts once."""
-        maps = (entry for rank in ranks for entry in rank.memory_maps(grouped=False))
-        return sum(entry.pss for entry in maps if entry.size >= 4 * size) / (4 * size)
-
-    wait_for(lambda: held() > 0.98, process)  # noise is filled when it is first read
-    assert held() < 1.1  # a second one would be 2
-    os.kill(ranks[0].pid, signal.SIGTERM)
-    process.wait(30)

@@ -87,14 +87,20 @@ def test_early_members_are_sampled_around_where_adam_is_expected_to_go():
 
 
 @on_one_and_three_ranks
-def test_the_noise_table_is_filled_by_all_ranks_of_a_node(ranks, monkeypatch):
+def test_the_noise_table_is_filled_by_all_ranks_of_a_node_which_share_it(ranks, monkeypatch):
     monkeypatch.setattr(noise, "BLOCK", 100)
     comm = connect()
     updater = make_updater(comm)
     expected = np.empty(5000, np.float32)
     for block in range(noise.blocks(5000)):
         noise.fill(expected, updater.config.seed, block)
-    assert noise.blocks(5000) == 50 and updater.solver.table.tobytes() == expected.tobytes()
+    table = updater.solver.table
+    assert noise.blocks(5000) == 50 and table.tobytes() == expected.tobytes()
+    comm.node_barrier()
+    if comm.is_root:
+        table[7] = 99
+    comm.node_barrier()
+    assert table[7] == 99  # there is one on the node
 
 
 def test_only_noise_that_is_read_is_filled_and_each_block_once(monkeypatch):

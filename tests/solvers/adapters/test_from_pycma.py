@@ -65,15 +65,8 @@ def test_the_sigma_that_is_reported_is_of_the_size_of_the_members_noise(covarian
     assert 0.01 < np.std(loop.ask() - solver.mean) / solver.report()["sigma"] < 100
 
 
-def test_weight_decay_pulls_towards_zero():
-    """With equal returns, the members of the smallest norm must win (estool's CMA-ES had the sign wrong)."""
-    solver, loop = begin(lambda x: 7.0, weight_decay=0.1)
-    for _ in range(60):
-        loop.run_generation()
-    assert np.linalg.norm(solver.mean) < 0.1 * np.sqrt(D)
-
-
 def test_weight_decay_is_a_cost_per_mean_squared_parameter():
+    """It pulls towards zero; estool's CMA-ES has the sign wrong."""
     solver, _ = begin(sphere, weight_decay=0.5)
     proposal, costs, returns = solver.ask(), [], np.arange(8.0)
     solver.strategy.tell = lambda candidates, told: costs.extend(told)
