@@ -13,7 +13,7 @@ import pytest
 
 from mpies import kernels
 from mpies.envs import make_env
-from mpies.envs.base import Continuous, Discrete, Interface
+from mpies.envs.base import Continuous, Interface
 from mpies.policies import make_policy
 from mpies.policies.exported import aligned_stack
 from mpies.policies.mlp import MLPOptions
@@ -26,27 +26,6 @@ def test_they_are_built_where_a_compiler_and_pythons_headers_are():
     if shutil.which("cc") is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
         pytest.skip("there is no C compiler, or Python.h is missing")
     assert kernels.compiled
-
-
-EXTREME_OUTPUTS = np.array([[1, 1, 0], [0, -0.0, 0.0], [np.nan, 2, 3], [1, np.nan, np.nan], [-np.inf, np.inf, np.inf]])
-
-
-@compiled
-@pytest.mark.parametrize("action", [Discrete(3), Continuous(*np.array([[-1, 0, -2], [0.5, 1, np.inf]], np.float32))])
-def test_actions_are_those_of_numpy(action):
-    policy, actions = make_policy(MLPOptions(hidden=[], bias=False), Interface(3, action)), []
-    for way in (contextlib.nullcontext(), in_numpy()):
-        with way:
-            stack = aligned_stack(5, policy.size)
-            policy.views(stack)[0][:] = EXTREME_OUTPUTS[:, None, :]
-            actor = policy.bind(stack)
-            assert bool(actor.compiled) == bool(kernels.compiled)
-            inputs = np.tile(np.eye(3, dtype=np.float32)[0], (5, 1))
-            with np.errstate(all="ignore"):
-                actions.append([actor(inputs[:count]).copy() for count in (5, 2)])
-    for fast, plain in zip(*actions, strict=True):
-        assert fast.dtype == plain.dtype
-        np.testing.assert_array_equal(fast, plain)
 
 
 @compiled

@@ -12,10 +12,9 @@ import sys
 
 import numpy as np
 import pytest
-import yaml
 
 import mpies
-from mpies.config.loading import as_yaml, resolved, validate_config
+from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError
 from mpies.policies.export import as_python
 from mpies.policies.exported import ExportedPolicy, aligned_stack
@@ -224,15 +223,6 @@ def test_an_export_closes_its_environment(tmp_path):
     assert export(path, tmp_path / "own.npz").splitlines() == ["closed", about]
 
 
-def saved_again(path, folder, **sections):
-    """A copy of a policy file whose config has these sections."""
-    arrays, attributes = hdf5.read(path)
-    values = yaml.safe_load(attributes["config"]) | sections
-    attributes["config"] = as_yaml(resolved(validate_config(values, "test")))
-    (folder / "other.h5").write_bytes(hdf5.pack(arrays, attributes))
-    return folder / "other.h5"
-
-
 def test_what_cannot_be_exported_is_refused_in_one_line(tmp_path):
     path = save_policy({"environment": {"id": "CartPole-v1"}, "policy": {"hidden": [3]}}, tmp_path / "policy.h5")
     assert_refused(
@@ -240,7 +230,7 @@ def test_what_cannot_be_exported_is_refused_in_one_line(tmp_path):
     )
     assert_refused(invoke("export", path, "--to", tmp_path / "absent" / "policy.npz"), "cannot be written")
     function = {"environment": {"id": "function:sphere", "dimension": 3}, "policy": {"kind": "none"}}
-    other = saved_again(path, tmp_path, **function)
+    other = save_policy(function, tmp_path / "other.h5")
     assert_refused(
         invoke("export", other, "--to", tmp_path / "policy.py"),
         "function:sphere has no observations; `parameters` is the point that was found",

@@ -16,7 +16,6 @@ from tests.solvers import test_contract as contract
 # A solver that is right.  The wrong ones below are subclasses in the same file, and each differs in one thing.
 RIGHT = """
 import sys
-
 import numpy as np
 
 from mpies.solvers.base import Gaussian, Proposal, Solver
@@ -30,6 +29,7 @@ from mpies.core.streams import SOLVER, stream
 class RightOptions(Population):
     kind: str = "right"
     sigma: float = 0.5
+    fitness: float = 1.0  # no word, as in solvers of mpies
 
 
 class Right(Solver):
@@ -287,9 +287,18 @@ def test_what_is_wrong_is_said_in_one_line(base, body, line, find):
     assert re.fullmatch(pattern, message), message
 
 
-@pytest.mark.parametrize("base", ["Right", "RightExternal"])
-def test_a_solver_that_is_right_passes(base, find):
-    solver = find(class_of("", base))
+# Where there is no payload, nothing need be returned.
+RETURNS_NOTHING = """
+def write(self, proposal, indices, member, out):
+    super().write(proposal, indices, member, out)
+def sample(self, proposal, noise, sign, out):
+    out[:] = proposal.mean + proposal.scale * noise
+"""
+
+
+@pytest.mark.parametrize(("base", "body"), [("Right", ""), ("Right", RETURNS_NOTHING), ("RightExternal", "")])
+def test_a_solver_that_is_right_passes(base, body, find):
+    solver = find(class_of(body, base))
     check_solver(solver)
     check_solver(solver, solver.Options(population=6), 100)
 

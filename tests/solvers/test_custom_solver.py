@@ -2,17 +2,11 @@
 
 import re
 
-import numpy as np
 import pytest
 
 from mpies.config.loading import load_config
 from mpies.runs.formats.metrics import read_digests, read_metrics
-from mpies.solvers.custom_solver import make_custom
-from mpies.solvers.sampling.directions import Directions
-from mpies.solvers.snes import SNES
 from mpies.training.task import Task
-from tests.solvers import test_contract as contract
-from tests.solvers.single_generation import FunctionLoop
 from tests.solvers.test_check import RIGHT, WRONG, class_of, read_cases
 
 CONFIG = """
@@ -110,25 +104,6 @@ def test_with_overlap_and_low_rank_a_subclass_trains_to_the_digests_of_its_base(
         run_mpies(ranks, "train", config, "--out", out, code=0)
         digests.append(read_digests(tmp_path / out))
     assert digests[0] == digests[1] and len(digests[0]) == 6
-
-
-class Linear(SNES):
-    def compute_weights(self, results, proposal):
-        weights = super().compute_weights(results, proposal)
-        return type(weights)(weights.linear, weights.square[:0])
-
-    def update(self, proposal, results, moments):
-        self.mean += proposal.scale * moments[0]
-
-    def sample(self, proposal, noise, sign, out):  # returns nothing, as there is no payload
-        out[:] = proposal.mean + proposal.scale * noise
-
-
-def test_low_rank_noise_takes_a_scale_for_each_parameter_where_the_class_uses_it():
-    cls = make_custom(Linear, "Mine", __file__, "mine")
-    made = cls(cls.Options(), 30, directions=Directions(30, ((0, 5, 5),)))
-    made.start(np.ones(30, np.float32))
-    FunctionLoop(made, contract.sphere, contract.TABLE).run_generation()
 
 
 def test_groups_may_have_any_order(tmp_path, monkeypatch):

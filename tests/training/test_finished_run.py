@@ -10,7 +10,7 @@ import yaml
 from mpies.config.loading import load_config
 from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.training.finished_run import find_finished_run
-from tests.support import assert_refused, invoke, read_files, train
+from tests.support import read_files, train
 
 # Environments that are built once and for all when the run is trained: without box.py there is none to build.
 CONFIG = """
@@ -101,22 +101,6 @@ def test_the_next_seed_goes_on(fresh, run_mpies):
     assert last.startswith("many-seed-2: all generations done") and took.startswith("this job took ")
     assert following == "next: mpies evaluate many-seed-2, mpies play many-seed-2, mpies report many-seed-2"
     assert len(read_digests(fresh / "many-seed-2")) == 4
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["solver.sigma=-1"], "solver.sigma"),
-        (["solver.sigma=0.3"], "contains a run of another config"),
-        (["--resume", "never"], "contains a run already"),
-    ],
-)
-def test_the_config_is_checked_all_the_same(arguments, words, folder, complete, monkeypatch):
-    monkeypatch.chdir(folder)
-    shutil.copy(complete / "box.py", folder)
-    before = read_files(folder / "run")
-    assert_refused(invoke("train", "config.yaml", "--out", "run", *arguments), words)
-    assert read_files(folder / "run") == before
 
 
 def test_a_run_is_complete_where_a_stop_rule_holds(folder):

@@ -19,7 +19,6 @@ SPHERE = {"environment": {"id": "function:sphere", "dimension": 10}}
 # Huge but valid: config, what the message names.
 HUGE = {
     "hidden": (CARTPOLE | {"policy": {"hidden": [10**8]}}, r"the policy \(700,000,002 parameters\)"),
-    "two layers": (CARTPOLE | {"policy": {"hidden": [10**15, 10**15]}}, "the policy"),
     "lstm": (CARTPOLE | {"policy": {"kind": "lstm", "hidden": 10**8}}, "the policy"),
     "population": (
         CARTPOLE | {"solver": {"population": 10**18}},

@@ -31,19 +31,6 @@ def test_a_function_begins_at_zero_and_a_policy_where_its_seed_says():
     assert first.tobytes() == same.tobytes() != other.tobytes()
 
 
-FITNESS = """
-from mpies.solvers.snes import SNES, SNESOptions
-class Options(SNESOptions): fitness: float = 1.0
-class Fit(SNES): Options = Options
-"""
-
-
-def test_an_own_solver_may_have_a_key_fitness_that_is_a_number(tmp_path):
-    (tmp_path / "fit.py").write_text(FITNESS)
-    task = make_task(solver={"kind": f"{tmp_path}/fit.py:Fit", "population": 16})
-    assert not task.player.counts_signs
-
-
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
