@@ -197,11 +197,9 @@ def test_a_file_beside_the_config_is_found_from_another_folder(here):
     ("environment", "policy", "kind"),
     [
         ({"id": "ALE/Pong-v5"}, None, "conv"),
-        ({"id": "Breakout-v5"}, None, "conv"),
         ({"id": "Breakout-v5"}, {"hidden": [8]}, "mlp"),
         ({"id": "Breakout-v5", "backend": "envpool", "kwargs": {"obs_type": "ram"}}, None, "mlp"),
         ({"id": "ALE/Pong-v5", "kwargs": {"blocks": 16}}, None, "mlp"),
-        ({"id": "Hopper-v5"}, None, "mlp"),
     ],
 )
 def test_a_game_of_images_gets_a_convolutional_policy_where_none_is_named(environment, policy, kind):

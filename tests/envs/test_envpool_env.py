@@ -27,16 +27,6 @@ assert offers("MiniGrid-Empty-5x5-v0") and "envpool.entry" in sys.modules and no
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_the_named_observations_of_dm_control_are_joined():
-    env = envpool_env.EnvPoolEnv("CartpoleSwingup-v1")
-    (episode,) = play(env, [3], steps=20, action=1)
-    assert env.interface.observation_size == episode.observations.shape[1] == 5 and env.interface.shape is None
-    cosine, sine = episode.observations[:, 1], episode.observations[:, 2]
-    assert np.hypot(cosine, sine) == pytest.approx(1, abs=1e-5)
-    assert np.ptp(cosine) > 1e-4
-    assert len(episode.rewards) == 20
-
-
 class ShuffledPool:
     """EnvPool's pool, but the rows of a state come in another order, as with several threads."""
 

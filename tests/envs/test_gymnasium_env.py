@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from mpies.envs import EnvironmentProblem, make_env
 from mpies.envs.gymnasium_env import GymnasiumEnv
-from tests.envs.episodes import draw_actions, play, step_all
+from tests.envs.episodes import play, step_all
 
 SEEDS = [100, 101, 102, 103, 104]
 ODD = [1, 3]  # places
@@ -68,20 +68,6 @@ def test_the_signal_handler_of_the_process_is_restored():
         assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
     finally:
         signal.signal(signal.SIGALRM, previous)
-
-
-def test_an_episode_is_that_of_gymnasium():
-    env, bare = make_env("gymnasium:Pendulum-v1", max_steps=20), gymnasium.make("Pendulum-v1", max_episode_steps=20)
-    seeds = [3, 2**31 - 1]
-    for seed, episode in zip(seeds, play(env, seeds), strict=True):
-        observations, rewards, actions = [bare.reset(seed=seed)[0]], [], iter(draw_actions(env, seed, 60))
-        truncated = False
-        while not truncated:
-            observation, reward, _, truncated, _ = bare.step(next(actions))
-            observations.append(observation)
-            rewards.append(float(reward))
-        np.testing.assert_array_equal(episode.observations, observations)
-        assert episode.rewards.tolist() == rewards
 
 
 class Worn(gymnasium.Env):
@@ -162,26 +148,6 @@ def test_a_behaviour_that_is_no_number_is_refused(value, words):
     env = GymnasiumEnv("Aimless", lambda: Aimless(False), rebuild=False)
     with pytest.raises(EnvironmentProblem, match=rf"environment\.behaviour: info\['goal'\] must hold .* is {words}"):
         env.measure_behaviour(["goal"])
-
-
-class Numbered(gymnasium.Env):
-    """Observations 2 .. 6, actions 3 .. 5; it moves to the observation below the action's number."""
-
-    observation_space, action_space = spaces.Discrete(5, start=2), spaces.Discrete(3, start=3)
-
-    def reset(self, seed, options=None):
-        return 2 + seed % 5, {}
-
-    def step(self, action):
-        assert action in self.action_space
-        return action - 1, float(action), False, False, {}
-
-
-def test_numbered_observations_are_one_hot_and_numbered_actions_start_at_0():
-    env = GymnasiumEnv("Numbered", Numbered, rebuild=False)
-    (episode,) = play(env, [4], steps=1, action=2)
-    assert episode.observations.tolist() == [[0, 0, 0, 0, 1], [0, 0, 1, 0, 0]]
-    assert episode.rewards.tolist() == [5]
 
 
 def test_whoever_watches_sees_the_object_after_each_reset_and_step(worn_env, built):

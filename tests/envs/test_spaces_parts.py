@@ -112,7 +112,11 @@ def test_an_observation_of_another_form_is_named(change, message):
     ("environment_id", "kwargs", "size"),
     [
         *((ROVER, {"actions": actions}, 4 + 3 + 4 + 11 + 1) for actions in ACTIONS),
-        *(("gymnasium:Blackjack-v1", {}, 32 + 11 + 2), ("gymnasium:Taxi-v4", {}, 500)),
+        *(
+            ("gymnasium:Blackjack-v1", {}, 32 + 11 + 2),
+            ("gymnasium:Taxi-v4", {}, 500),
+            ("gymnasium:Pendulum-v1", {}, 3),
+        ),
     ],
 )
 def test_episodes_are_those_of_the_bare_environment(environment_id, kwargs, size):

@@ -46,15 +46,6 @@ def test_a_repeated_action_sums_its_rewards_and_ends_with_the_episode(backend):
 
 
 @every_backend
-def test_a_repeated_action_stops_for_each_episode_on_its_own(backend):
-    bare = make_env("CartPole-v1", backend)
-    env, seeds = change_task(bare, "CartPole-v1", action_repeat=5), [3, 4, 5, 6, 7, 8]
-    lengths = [len(episode.rewards) for episode in play(bare, seeds, action=1)]
-    assert len({length % 5 for length in lengths}) > 1
-    assert [episode.rewards.sum() for episode in play(env, seeds, action=1)] == lengths
-
-
-@every_backend
 def test_rewards_are_changed_in_training_only(backend):
     bare = make_env("BipedalWalker-v3", backend)
     env = change_task(bare, "BipedalWalker-v3", ignored_rewards=[-100.0], reward_shift=0.5)

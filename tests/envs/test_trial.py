@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from mpies.envs.base import Continuous, Discrete
+from mpies.envs.base import Continuous
 from mpies.envs.gymnasium_env import GymnasiumEnv
 from mpies.envs.trial import carries_history, draw_action, memory_growth, trace, trace_used
 
@@ -58,18 +58,6 @@ def test_history_of_any_kind_is_found(history):
 
 def test_history_that_shows_later_than_the_probe_is_missed():
     assert not carries_history(leaky_env(history="observation"), steps=4)
-
-
-@pytest.mark.parametrize("action", [Discrete(3), Continuous(np.float32([-2, -np.inf]), np.float32([0.5, np.inf]))])
-def test_random_actions_are_within_the_bounds(action):
-    random = np.random.default_rng(1)
-    actions = np.concatenate([draw_action(action, random) for _ in range(50)])
-    if isinstance(action, Discrete):
-        assert actions.dtype == np.int32 and set(actions.tolist()) == {0, 1, 2}
-        return
-    assert actions.dtype == np.float32 and actions.shape == (50, 2)
-    assert (actions >= [-2, -10]).all() and (actions <= [0.5, 10]).all()
-    assert (actions.min(axis=0) < actions.max(axis=0)).all()
 
 
 @pytest.mark.parametrize(
