@@ -119,19 +119,6 @@ def test_no_module_has_two_names():
     assert bare == []
 
 
-def test_tests_and_benchmarks_do_not_import_each_other():
-    wrong = []
-    for folder, other in (("tests", "benchmarks"), ("benchmarks", "tests")):
-        for path in (HOME / folder).rglob("*.py"):
-            if ".venv" in path.parts:
-                continue
-            for node in ast.walk(ast.parse(path.read_text())):
-                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-                wrong += [f"{path.relative_to(HOME)}:{node.lineno}" for name in names if name.split(".")[0] == other]
-    assert wrong == []
-
-
 def test_few_tests_may_run_twice_and_each_says_why():
     marks = []
     for path in (HOME / "tests").rglob("test_*.py"):

@@ -95,15 +95,6 @@ def test_a_batch_has_the_actions_of_its_observations(kind, policy_of):
         assert alone in env.action_space
 
 
-def test_actions_have_the_environments_own_form(policy_of):
-    discrete, continuous = policy_of("mlp"), policy_of("bins")
-    assert type(discrete(np.zeros(4))) is int
-    assert discrete(np.zeros((2, 4))).dtype == np.int64
-    assert continuous(np.zeros(3)).dtype == np.float32 and continuous(np.zeros(3)).shape == (1,)
-    assert continuous(np.zeros((5, 3))).shape == (5, 1)
-    assert discrete([0.0, 0.1, 0.2, 0.3]) == discrete(np.array([0, 0.1, 0.2, 0.3]))
-
-
 def test_discrete_observations_and_actions_of_several_parts(tmp_path):
     text = SMALL.replace("gymnasium:ID", "tests.envs.rover:Rover").replace("POLICY", "{hidden: [4]}")
     policy, env = make_policy(text, tmp_path), Rover()

@@ -21,14 +21,6 @@ def test_check_prints_a_valid_config_and_what_it_costs(write_config):
         assert line in needs
 
 
-def test_the_schema_and_the_keys_name_every_key():
-    schema, keys = invoke("check", "--schema", code=0), invoke("check", "--keys", code=0)
-    properties = json.loads(schema.stdout)["properties"]
-    assert {"environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop"} <= properties.keys()
-    for key in ("population", "learning_rate", "observation_clip", "max_steps", "momentum", "target"):
-        assert f'"{key}"' in schema.stdout and f"`{key}`" in keys.stdout
-
-
 def test_the_schema_takes_the_configs_that_mpies_takes():
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads(invoke("check", "--schema").stdout)

@@ -7,17 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from mpies.cli.main import main
+from mpies.cli.parameters import user_errors
 from mpies.core.threads import VARIABLES
 from tests.support import CARTPOLE, assert_refused, invoke, wait_for
 
-COMMANDS = [
-    *("bench", "check", "compare", "dashboard", "doctor", "evaluate", "export", "launch", "play", "plot"),
-    *("probe", "recipes", "replay", "report", "reproduce", "runs", "simulate", "sweep", "train", "verify"),
-]
+COMMANDS = [[name] for name in main.commands] + [["launch", name] for name in main.commands["launch"].commands]
 
 
 def run_python(program, **variables):
@@ -26,9 +25,7 @@ def run_python(program, **variables):
     return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
 
 
-@pytest.mark.parametrize(
-    "command", [[], *([name] for name in COMMANDS), *(["launch", name] for name in ("k8s", "lsf", "slurm"))]
-)
+@pytest.mark.parametrize("command", [[], *COMMANDS])
 def test_each_command_and_each_of_its_options_explains_itself(command):
     ended = CliRunner().invoke(main, [*command, "--help"])
     assert ended.exit_code == 0 and ended.stdout.startswith("Usage: ")
@@ -50,6 +47,7 @@ def test_help_and_the_supervisor_import_nothing_that_is_slow(module):
 WATCH_NUMPY = """
 import os, sys
 from mpies.cli.main import main
+from mpies.cli.parameters import user_errors
 
 class Watch:
     def find_spec(self, name, path=None, target=None):
@@ -95,8 +93,10 @@ def test_without_a_working_directory_a_relative_path_is_refused(tmp_path, monkey
         assert_refused(invoke(*line.split()), "cannot be read", "(the working directory was removed)")
 
 
-def test_python_m_mpies_is_the_command_line(run_mpies):
-    ended = run_mpies(0, "check")
-    assert_refused(
-        ended, "mpies: check needs a config, such as the path of a file or cartpole, or --schema or --keys\n"
-    )
+def test_an_error_of_mpies_itself_keeps_its_traceback():
+    @click.command()
+    @user_errors
+    def fail():
+        raise ZeroDivisionError
+
+    assert isinstance(CliRunner().invoke(fail).exception, ZeroDivisionError)

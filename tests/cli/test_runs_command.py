@@ -12,7 +12,7 @@ import pytest
 from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.lock import HEARTBEAT, LOCK_FILE
 from mpies.runs.reader import RunView, with_checksum
-from tests.support import CARTPOLE, ENDLESS, assert_refused, invoke, wait_for
+from tests.support import CARTPOLE, ENDLESS, assert_refused, invoke, read_files, wait_for
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def folder(trained, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_runs_are_listed_with_the_newest_first(folder):
+def test_runs_are_listed_with_the_newest_first_also_as_json(folder):
     lines = [line.split() for line in invoke("runs").stdout.splitlines()]
     assert lines[0] == ["run", "status", "generation", "evaluation", "time", "size", "changed"]
     assert [line[:3] for line in lines[1:]] == [
@@ -41,22 +41,18 @@ def test_runs_are_listed_with_the_newest_first(folder):
         ["runs/sweep/middle", "finished", "10"],
         ["runs/old", "stopped", "10"],
     ]
-    newest = read_metrics(folder / "runs/newest")[-1]
-    assert lines[1][3:5] == ["-1212.37", "+-"]
-    interval = 1.96 * float(newest["eval_std"]) / float(newest["eval_episodes"]) ** 0.5
-    assert float(lines[1][5]) == pytest.approx(interval, abs=0.01)
-    assert invoke("runs", "runs/sweep").stdout.splitlines()[1].startswith("runs/sweep/middle ")
-
-
-def test_the_list_as_json_has_all_that_the_table_has(folder):
     rows = json.loads(invoke("runs", "--json").stdout)
-    assert [row["path"] for row in rows] == ["runs/newest", "runs/sweep/middle", "runs/old"]
+    assert [row["path"] for row in rows] == [line[0] for line in lines[1:]]
     row = rows[0]
     assert (row["status"], row["environment"], row["eval_mean"]) == ("solved", "CartPole-v1", -1212.37164)
     assert json.dumps(row["generation"]) == "10"
-    files = [path for path in (folder / "runs/newest").rglob("*") if path.is_file()]
-    assert row["size"] == sum(path.stat().st_size for path in files)
+    assert lines[1][3:5] == ["-1212.37", "+-"]
+    newest = read_metrics(folder / "runs/newest")[-1]
+    interval = 1.96 * float(newest["eval_std"]) / float(newest["eval_episodes"]) ** 0.5
+    assert float(lines[1][5]) == pytest.approx(interval, abs=0.01)
+    assert row["size"] == sum(len(content) for content in read_files(folder / "runs/newest").values())
     assert row["changed"] == pytest.approx(time.time(), abs=100) and row["seconds"] > 0
+    assert invoke("runs", "runs/sweep").stdout.splitlines()[1].startswith("runs/sweep/middle ")
 
 
 @pytest.mark.parametrize("file", ["config.yaml", "metrics.csv"])

@@ -4,39 +4,15 @@ import pytest
 
 from mpies.config.environment import EnvironmentSection
 from mpies.config.loading import resolved, validate_config
-from mpies.config.schema import Config, any_solver, walk_sections
+from mpies.config.schema import walk_sections
 from mpies.core.errors import ConfigError
 from mpies.core.options import Options
-from mpies.solvers import SOLVERS
-from mpies.solvers.options import tagged
 
 
 def test_every_key_but_kind_has_a_description():
     for path, _, model in walk_sections():
         for key, field in model.model_fields.items():
             assert field.description or key == "kind", f"{path}.{key}"
-
-
-def test_every_section_of_the_registry_is_walked_with_its_path_and_kind():
-    sections = [(path, kind) for path, kind, _ in walk_sections()]
-    assert sections[0] == ("", None)
-    for section in [
-        ("environment.adaptive", None),
-        ("policy", "none"),
-        ("solver.optimizer", "adam"),
-        ("noise", "full"),
-        ("noise", "low_rank"),
-        *(("solver", kind) for kind in SOLVERS),
-    ]:
-        assert section in sections
-
-
-def test_the_solver_section_takes_the_options_of_a_class_outside_the_registry():
-    class Own(SOLVERS["snes"]):
-        Options = tagged(SOLVERS["snes"].Options, "own")
-
-    options = any_solver(Own).__origin__.__args__
-    assert options == (*(solver.Options for solver in SOLVERS.values()), Own.Options)
 
 
 @pytest.mark.parametrize(
@@ -50,18 +26,6 @@ def test_the_solver_section_takes_the_options_of_a_class_outside_the_registry():
 )
 def test_a_dimension_or_function_in_the_id_makes_a_function_of_an_environment(section, function):
     assert EnvironmentSection(**section).function == function
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"environment": {"id": "CartPole-v1"}, "solver": {"sigma": 0.2}, "policy": {"hidden": [4]}},
-        {"environment": {"id": "CartPole-v1"}, "solver": {"optimizer": {"learning_rate": 0.2}}, "noise": "low_rank"},
-        {"environment": {"id": "function:sphere", "dimension": 5}, "noise": {"size": 1000}},
-    ],
-)
-def test_a_config_that_is_made_in_python_needs_no_kinds_either(values):
-    assert Config(**values) == validate_config(values, "test")
 
 
 @pytest.mark.parametrize("default", [None, False])

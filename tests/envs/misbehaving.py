@@ -112,7 +112,7 @@ def observing(value, space=Good.observation_space):
 
 NoObservation, ObservationInDict = observing(None), observing({"position": 0.5})
 ObservationNaN = observing(np.array([0.5, np.nan], np.float32))
-ObservationTooLong = observing(np.zeros(3, np.float32))
+ObservationTooLong, ObservationRagged = observing(np.zeros(3, np.float32)), observing([[0.5], [0.5, 0.5]])
 ObservationOutside = observing(7, spaces.Discrete(3))
 
 

@@ -45,6 +45,7 @@ REFUSED = [
     *(("gymnasium", name, {}, f"^(environment.id {name!r} |{name} |{name}:)") for name in NOTHING),
     ("gymnasium", "CartPole-v1", {"backend": "gymnasium", "colour": "red"}, "CartPole-v1.*colour"),
     ("gymnasium", "CartPole-v1", {"backend": "gymnasium", "observations": ["state"]}, NO_DICT),
+    ("envpool", "CartPole-v1", {"backend": "envpool", "colour": "red"}, "CartPole-v1.*colour"),
     ("envpool", "CartPole-v1", {"backend": "envpool", "observations": ["state"]}, NO_DICT),
     ("gymnasium", "tests.envs.rover:Rover", {"observations": ["lamp"]}, "Rover has no part 'lamp', only 'charge', 'g"),
     ("envpool", "Pong-v5", {"blocks": 16}, "'Pong-v5' is not known .*; its name in gymnasium is ALE/Pong-v5"),

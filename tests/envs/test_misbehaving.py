@@ -23,6 +23,7 @@ REFUSED_ENVIRONMENTS = {
     "NoObservation": "the observation of reset must hold numbers, but is None",
     "ObservationNaN": "each of 5 episodes fails .*number 1 of the observation of reset is nan",
     "ObservationTooLong": "observation has 3 numbers, but 2 were expected, in the observation of reset",
+    "ObservationRagged": "the observation of reset must hold numbers, but is a list of 2",
     "ObservationInDict": "the observation of reset must hold numbers, but is a dict",
     "ObservationOutside": "observation is 7, which is not one of 0 to 2, in the observation of reset",
     "NoTerminated": "terminated must be True or False, but is None",

@@ -56,10 +56,6 @@ def test_history_of_any_kind_is_found(history):
     assert is_changed == (history is not None)
 
 
-def test_history_that_shows_later_than_the_probe_is_missed():
-    assert not carries_history(leaky_env(history="observation"), steps=4)
-
-
 @pytest.mark.parametrize(
     ("low", "high", "least", "most"),
     [

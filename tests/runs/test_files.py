@@ -40,7 +40,7 @@ def test_writes_of_the_same_file_at_the_same_moment_leave_one_of_them(tmp_path):
     path, contents = tmp_path / "x.json", [bytes([letter]) * 5000 for letter in b"abcd"]
 
     def write(content):
-        for _ in range(200):
+        for _ in range(50):
             write_atomically(path, content, sync=False)
             assert path.read_bytes() in contents
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from mpies.report.compare.ranking import average_seeds
-from mpies.report.compare.run_groups import group_by_task, group_runs, label_settings, shorten_keys
+from mpies.report.compare.run_groups import group_by_task, group_runs, label_settings
 from mpies.report.compare.statistics import bootstrap_interval, interquartile_mean
 
 
@@ -35,11 +35,6 @@ def test_a_backend_of_auto_is_that_of_the_runs_it_is_otherwise_equal_to(make_cur
     assert len(group_runs([make("auto", 1), make("auto", 2)])) == 1
     assert len(group_runs([make("envpool", 1), make("gymnasium", 2)])) == 2
     assert len(group_runs([make("auto", 1), make("envpool", 2), make("gymnasium", 3)])) == 3
-
-
-def test_keys_are_shortened_to_what_tells_them_apart():
-    sizes = {name: name for name in ("noise.size", "policy.size")}
-    assert shorten_keys(["solver.sigma", *sizes]) == {"solver.sigma": "sigma", **sizes}
 
 
 def test_a_label_names_as_many_settings_as_tell_it_apart():

@@ -117,13 +117,6 @@ def test_a_run_that_has_ended_keeps_its_last_evaluation_and_the_grid_ends_where_
     assert group.extent("generation", "eval_mean") == (1, 3)
 
 
-def test_of_two_runs_with_the_same_seed_the_longer_one_counts(make_curves):
-    runs = [make_curves([1.0, 2.0], path="long"), make_curves([1.0], path="short")]
-    (group,) = group_runs([*runs, make_curves([3.0], seed="x"), make_curves([3.0], seed=0)])
-    assert [(run.config["seed"], len(run)) for run in group.runs] == [(0, 1), (1, 2), ("x", 1)]
-    assert [*group.tell_left_out()] == ["short: same config and seed as long"]
-
-
 def test_groups_are_named_by_their_kinds_and_the_keys_that_differ_if_these_change_a_result(two_runs, make_curves):
     run = read_curves(two_runs / "one-seed-1")
     solver = run.config["solver"] | {"kind": "cma_es", "optimizer": None}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from mpies.runs.files import keep_aside
-from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.formats.tables import EvaluationsFile, RanksFile, read_history
 from mpies.runs.snapshot import Evaluation
 from tests.runs.conftest import make_snapshot, record
@@ -80,15 +79,6 @@ def test_all_of_a_generation_is_on_disk_before_its_checkpoint(run, monkeypatch):
     assert run.checkpoint(snapshot)
     is_checkpoint = [name.startswith(".generation-") for name in synced]
     assert {"ledger.bin", "evaluations.csv", "metrics.csv"} <= {*synced[: is_checkpoint.index(True)]}
-
-
-def test_a_run_has_the_evaluations_of_its_generations(run, refusals):
-    """Also of one whose row the disk refused at first."""
-    refusals.append("metrics.csv")
-    for number in (1, 2, 3):
-        record(run, make_snapshot(number, evaluation=EVALUATION if number != 2 else None))
-    assert not refusals and [row["generation"] for row in read_metrics(run.path)] == ["1", "2", "3"]
-    assert generations(run.path / "evaluations.csv") == [1, 1, 3, 3]
 
 
 def test_idle_shares_are_means_of_generations_on_as_many_ranks(tmp_path):
