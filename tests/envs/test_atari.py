@@ -40,12 +40,17 @@ def test_the_memory_of_the_console_is_what_is_observed():
     assert (observation != first).any()
 
 
-@pytest.mark.parametrize("name", ["Pong-v5", "ALE/Pong-v5"])
-def test_an_episode_of_memories_is_a_function_of_its_seed(name):
-    backend = "gymnasium" if "/" in name else "envpool"
-    pytest.importorskip("envpool")
-    env = make_env(name, backend, obs_type="ram")
-    assert env.interface.observation_size == 128 and env.interface.shape is None
+@pytest.mark.parametrize(
+    ("name", "kwargs", "size"),
+    [
+        ("envpool:Pong-v5", {"obs_type": "ram"}, 128),
+        ("gymnasium:ALE/Pong-v5", {"blocks": 16, "repeat_action_probability": 0.25}, 2 * 13 * 10),
+    ],
+)
+def test_an_episode_is_a_function_of_its_seed(name, kwargs, size):
+    pytest.importorskip(name.partition(":")[0])
+    env = make_env(name, **kwargs)
+    assert env.interface.observation_size == size and env.interface.shape is None
     (expected, other), (found,) = play(env, [5, 6], steps=50, action=2), play(env, [5], steps=50, action=2)
     np.testing.assert_array_equal(found.observations, expected.observations)
     assert (other.observations != expected.observations).any()

@@ -10,11 +10,11 @@ from mpies.envs import EnvironmentProblem, VectorEnv, base, change_task, make_en
 from tests.envs.episodes import draw_actions, play
 
 
-def case(package: str, environment_id: str, kwargs: dict | None = None, **changes) -> object:
-    """A parameter of the tests: an id, its kwargs and the changes of its task.  package: what it needs."""
+def case(package: str, environment_id: str, **changes) -> object:
+    """A parameter of the tests: an id and the changes of its task.  package: what it needs."""
     needed = pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"{package} is not installed")
     name = f"{environment_id}{'-changed' if changes else ''}"
-    return pytest.param(environment_id, kwargs or {}, changes, marks=needed, id=name)
+    return pytest.param(environment_id, changes, marks=needed, id=name)
 
 
 CASES = [
@@ -28,11 +28,10 @@ CASES = [
     case("pybullet", "gym:CartPoleBulletEnv-v1"),
     case("pybullet", "gym:HopperBulletEnv-v0"),
     case("gymnasium", "mpies.envs.lqr:LQR"),
-    case("ale_py", "ALE/Pong-v5", {"blocks": 16, "repeat_action_probability": 0.25}),
     case("envpool", "envpool:Pendulum-v1", hide=[2], action_repeat=2, reward_shift=1.0),
     case("gymnasium", "gymnasium:CartPole-v1", hide=[1], action_repeat=3, ignored_rewards=[1.0]),
 ]
-every_backend = pytest.mark.parametrize(("environment_id", "kwargs", "changes"), CASES)
+every_backend = pytest.mark.parametrize(("environment_id", "changes"), CASES)
 
 
 def build(environment_id: str, changes: dict, **options) -> VectorEnv:
@@ -40,21 +39,21 @@ def build(environment_id: str, changes: dict, **options) -> VectorEnv:
 
 
 @every_backend
-def test_an_episode_depends_on_its_seed_and_actions_alone(environment_id, kwargs, changes):
-    env = build(environment_id, changes, **kwargs)
+def test_an_episode_depends_on_its_seed_and_actions_alone(environment_id, changes):
+    env = build(environment_id, changes)
     single = {seed: play(env, [seed])[0].bits for seed in (3, 14, 2**31 - 1)}
     assert len(set(single.values())) == 3
     play(env, [14, 15], steps=3)  # a batch that is not finished
     for seeds in ([14, 3], [5, 6, 3, 7, 2**31 - 1, 8, 14], [3, 3]):
         for seed, episode in zip(seeds, play(env, seeds), strict=True):
             assert episode.bits == single.get(seed, episode.bits), f"seed {seed} beside {seeds}"
-    assert play(build(environment_id, changes, **kwargs), [3])[0].bits == single[3]
+    assert play(build(environment_id, changes), [3])[0].bits == single[3]
     env.close()
 
 
 @every_backend
-def test_rows_are_in_the_order_of_the_places(environment_id, kwargs, changes):
-    env, seeds = build(environment_id, changes, **kwargs), [3, 14, 15]
+def test_rows_are_in_the_order_of_the_places(environment_id, changes):
+    env, seeds = build(environment_id, changes), [3, 14, 15]
     expected = play(env, seeds, steps=2)
     batch = env.open(seeds)
     assert batch.observations.shape == (3, env.interface.observation_size)
@@ -74,8 +73,8 @@ def test_rows_are_in_the_order_of_the_places(environment_id, kwargs, changes):
 
 
 @every_backend
-def test_the_time_limit_ends_an_episode(environment_id, kwargs, changes):
-    env = build(environment_id, changes, max_steps=6, **kwargs)
+def test_the_time_limit_ends_an_episode(environment_id, changes):
+    env = build(environment_id, changes, max_steps=6)
     episodes = play(env, [3, 14], action=0)
     assert [len(episode.rewards) for episode in episodes] == [6 // changes.get("action_repeat", 1)] * 2
     assert all(episode.is_over for episode in episodes)
