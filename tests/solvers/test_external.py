@@ -90,7 +90,7 @@ def test_costs_are_negative_returns_and_a_failed_member_costs_more_than_any_othe
     np.testing.assert_array_equal(solver.costs, [costs])
 
 
-@pytest.mark.parametrize("kind", ["nevergrad:DE", "nevergrad:OnePlusOne", "cma_es"])
+@pytest.mark.parametrize("kind", ["nevergrad:DE", "cma_es"])
 def test_of_a_generation_without_returns_nothing_is_kept_as_the_best(kind):
     """Real returns are negative: they must beat those that are missing."""
     if kind.startswith("nevergrad"):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from mpies.comm.serial import Serial
 from mpies.solvers.base import Results, Solver
 from mpies.solvers.sampling.noise import build_table, sample_indices
 from mpies.solvers.snes import SNES
@@ -23,7 +24,7 @@ def test_a_solver_without_weights_reads_no_noise():
     solver = Blind(SNES.Options(population=12), DIMENSION)
     solver.start(np.ones(DIMENSION))
     solver.table = TABLE
-    moments = sum_moments(solver, solver.ask(), Results.of(np.arange(12.0)), solver.population_indices(0, 0))
+    moments = sum_moments(solver, solver.ask(), Results.of(np.arange(12.0)), solver.population_indices(0, 0), Serial())
     assert moments.shape == (0, DIMENSION)
 
 

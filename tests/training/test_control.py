@@ -2,8 +2,8 @@
 
 import os
 import signal
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -128,7 +128,6 @@ def test_sigusr1_may_be_repeated_and_is_ignored_at_the_end():
 def test_outside_the_main_thread_no_handler_is_set(start):
     numbers = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCONT
     before = [signal.getsignal(number) for number in numbers]
-    thread = threading.Thread(target=start)
-    thread.start()
-    thread.join()
+    with ThreadPoolExecutor() as pool:
+        pool.submit(start).result()
     assert [signal.getsignal(number) for number in numbers] == before
