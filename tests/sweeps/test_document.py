@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 import mpies
-from mpies.comm import mpiexec
-from tests.support import HOME, WARM_START, invoke, mpiexec_or_skip
+from tests.support import HOME, invoke, mpiexec_or_skip
 from tests.test_documents import commands
 
 PAGE = HOME / "docs" / "sweeps.md"
@@ -24,16 +23,9 @@ def run(tmp_path, monkeypatch):
         (tmp_path / name).write_text(textwrap.dedent(text))
 
     def run_command(command):
-        if shlex.split(command)[1] in ("launch", "compare"):  # in this process, which saves a start
-            outcome = invoke(*shlex.split(command)[1:])
-            assert outcome.code == 0, f"{command}\n{outcome.stderr}"
-            return outcome.stdout
         words = shlex.split(command)
         assert words[0] == "mpies"
-        process = WARM_START.start(words[1:], tmp_path, mpiexec.environment())
-        stdout, stderr = process.communicate(timeout=300)
-        assert process.returncode == 0, f"{command}\n{stdout[-2000:]}\n{stderr[-2000:]}"
-        return stdout
+        return invoke(*words[1:], code=0).stdout
 
     return run_command
 
@@ -43,12 +35,16 @@ def test_the_commands_run_one_after_the_other(run, tmp_path):
     shown = commands(PAGE)
     assert len(shown) >= 7
     large = "mpies sweep lunar_lander"  # minutes and more: what the sweep would do is enough
-    short = "stop.generations=5"  # evaluated once
+    short = "stop.generations=2 evaluation.episodes=3"
     cut = {command: f"{command} {short}" for command in shown if re.match("mpies sweep cartpole (?!.*--dry)", command)}
     cut |= {command: f"{command} --dry-run" for command in shown if command.startswith(large)}
     assert len(cut) == 4
     folder = "runs/cartpole_sweep_solver.sigma"
-    cut |= {command: command.replace(folder, f"{folder}_stop.generations") for command in shown if folder in command}
+    cut |= {
+        command: command.replace(folder, f"{folder}_stop.generations_evaluation.episodes")
+        for command in shown
+        if folder in command
+    }
     printed = {command: run(cut.get(command, command)) for command in shown}
     assert next(text for command, text in printed.items() if "--ranks 128" in command).count(" new ") == 200
     assert (tmp_path / "comparison" / "ranking.csv").exists()

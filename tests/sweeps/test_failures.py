@@ -3,7 +3,7 @@
 import pytest
 
 from mpies.runs.formats.metrics import read_digests, read_metrics
-from tests.support import FAULTY, FAULTY_MODULE, environment_module, read_csv, train
+from tests.support import environment_module, read_csv, train
 
 # Ranks of a group of two are neighbours, so the second one of each has an odd number.
 SECOND = 'self.is_second = int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)) % 2 == 1\n'
@@ -89,18 +89,3 @@ def test_code_of_the_user_that_raises_on_one_rank_ends_its_trial_alone(key, faul
         assert read_metrics(tmp_path / "out" / "fault=update_seed=2") == []
         details = (tmp_path / "out" / "failures" / "fault=write_seed=1.txt").read_text()
         assert "Traceback" in details and "of the group on" in details
-
-
-def test_letters_that_the_locale_lacks_end_no_sweep(run_mpies, write_config, tmp_path, monkeypatch):
-    """The messages of a user's code may hold any letter; log.txt and failures/ are in UTF-8 all the same."""
-    for name, value in {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}.items():
-        monkeypatch.setenv(name, value)
-    (tmp_path / "faulty.py").write_text(
-        FAULTY_MODULE.replace("out of balance", "out of b\u00e4lance"), encoding="utf-8"
-    )
-    words = ["--seeds", "2", "stop.max_failures=0", "--out", "out"]
-    outcome = run_mpies(0, "sweep", write_config(FAULTY.format(share=0.4)), *words)
-    assert outcome.code == 1 and "Traceback" not in outcome.stderr, outcome.stderr
-    assert "out of b\\xe4lance" in outcome.stdout and "2 failed" in outcome.stdout, outcome.stdout
-    log = (tmp_path / "out" / "seed=1" / "log.txt").read_text(encoding="utf-8")
-    assert "out of b\u00e4lance" in log
