@@ -8,7 +8,7 @@ from mpies.launch.forecast.constants import Constants, Machine, Workload
 from mpies.launch.forecast.cost import PROCESS, SweepForecast
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.trials import read_sweep
-from tests.support import CARTPOLE, read_files
+from tests.support import CARTPOLE, invoke, read_files
 
 # 20 episodes of a generation, of 2 s each and of 10 s at most, and nothing besides.
 BASE = {
@@ -80,17 +80,10 @@ def test_groups_have_vectors_of_the_solver_in_shared_memory_each(tmp_path):
     assert forecast.memory(3).table == 4 * (2 * 1_000_000 + 3 * 8 * 5)
 
 
-@pytest.fixture
-def dry(run_mpies, write_config):
-    """Function of arguments: run `mpies sweep ... --dry-run`, and return its Outcome."""
-    config = write_config(CARTPOLE)
-    return lambda *arguments: run_mpies(0, "sweep", config, *arguments, "--out", "out", "--dry-run")
-
-
-def test_a_dry_run_lists_trials_with_core_hours_and_memory(dry, tmp_path):
-    before = read_files(tmp_path)
-    outcome = dry("solver.sigma=0.1,0.2", "stop.generations=10,1000000", "--seeds", "2", "--ranks", "3")
-    assert outcome.code == 0, outcome.stderr
+def test_a_dry_run_lists_trials_with_core_hours_and_memory(here, write_config):
+    config, vary = write_config(CARTPOLE), ["solver.sigma=0.1,0.2", "stop.generations=10,1000000"]
+    before = read_files(here)
+    outcome = invoke("sweep", config, *vary, "--seeds", "2", "--ranks", "3", "--out", "out", "--dry-run", code=0)
     heading, *lines = outcome.stdout.splitlines()
     assert heading.split() == ["trial", "state", "core", "hours", "settings"]
     rows = [line.split() for line in lines[:8]]
@@ -103,4 +96,4 @@ def test_a_dry_run_lists_trials_with_core_hours_and_memory(dry, tmp_path):
     # Three ranks, and a table of 400 kB for each of two seeds.
     assert "1 MB of it in shared memory" in text
     assert 390 < int(re.search(r"memory of a node +([\d,]+) MB with 3 ranks", text)[1].replace(",", "")) < 450
-    assert "nothing was written" in text and read_files(tmp_path) == before
+    assert "nothing was written" in text and read_files(here) == before

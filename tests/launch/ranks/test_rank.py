@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 
 import mpies
-from mpies.comm.serial import Serial
-from mpies.core.errors import NotEnoughSharedMemory
-from mpies.launch.ranks.rank import this_rank
 from mpies.runs.files import default_out
 from mpies.runs.formats.checkpoint import newest_checkpoint
 from mpies.runs.formats.metrics import read_digests, read_metrics
@@ -69,17 +66,6 @@ def test_a_run_without_out_is_named_by_its_config_and_overrides():
     assert default_out("maps/rooms.py:Small", ["seed=4"]) == Path("runs/rooms-Small_seed=4")
     assert default_out("rooms.py", []) == Path("runs/rooms")
     assert default_out("pkg.maps:A", []) == Path("runs/pkg.maps-A") != default_out("pkg.others:A", [])
-
-
-def test_too_little_shared_memory_is_one_line(capsys, monkeypatch):
-    def abort(self, code):
-        raise SystemExit(code)
-
-    monkeypatch.setattr(Serial, "abort", abort)
-    with pytest.raises(SystemExit) as ended, this_rank():
-        raise NotEnoughSharedMemory("/dev/shm of a node is too small")
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == "mpies: /dev/shm of a node is too small\n"
 
 
 def test_ctrl_c_ends_what_is_no_training_without_a_traceback(tmp_path):
