@@ -253,6 +253,8 @@ def test_a_saved_policy_is_the_same(policy_of, tmp_path):
     np.testing.assert_array_equal(copy.parameters, policy.parameters)
     assert copy.generation == policy.generation and copy.config == policy.config
     assert copy.evaluate(3).returns.tolist() == policy.evaluate(3).returns.tolist()
+    with pytest.raises(mpies.RunError, match="File name too long"):
+        mpies.Policy.load(tmp_path / ("long" * 100))
     with pytest.raises(mpies.RunError, match="cannot be written"):
         policy.save(tmp_path / "absent" / "copy.h5")
 

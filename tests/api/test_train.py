@@ -228,6 +228,7 @@ MISTAKES = [
     ({"config": 3}, "config must be a path, a recipe's name, a mapping, a Config, or an environment"),
     ({"config": "cartpol"}, "cartpole"),
     ({"overrides": ["sigma"]}, "must be KEY=VALUE"),
+    ({"overrides": [0.05]}, "overrides must be texts"),
     ({"callbacks": 3}, "callbacks must be a function f(run, row), or a list "),
     ({"resume": "maybe"}, "resume must be one of auto, never, must"),
     ({"resume": "must"}, "contains no run to resume"),

@@ -187,6 +187,7 @@ def test_a_failed_member_ranks_worst_and_is_never_the_best():
         es.ask()
         es.tell([*bad, 3, 1, 2])
     assert same(searches[0].solver, searches[1].solver) and searches[0].best_value == 1
+    assert repr(searches[0]) == "AskTell('snes', 5 parameters, generation 1, best value 1)"
 
 
 @every_solver

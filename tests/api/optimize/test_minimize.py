@@ -116,6 +116,7 @@ def test_a_target_ends_the_search():
     found = mpies.minimize(lambda x: np.sum((x - 3) ** 2), np.zeros(10), sigma=0.5, target=1e-8)
     assert found.reason == "solved" and found.value <= 1e-8 < found.history["best"][-2]
     assert found.generations == len(found.history["best"]) < 400
+    assert repr(found).startswith(f"OptimizeResult(value={found.value:g}, x of 10, {found.generations} generations, ")
     most = mpies.maximize(lambda x: 1 - x @ x, np.ones(3), "snes", target=0.99)
     least = mpies.minimize(lambda x: x @ x - 1, np.ones(3), "snes", target=-0.99)
     assert most.value == -least.value >= 0.99 and most.x.tobytes() == least.x.tobytes()
