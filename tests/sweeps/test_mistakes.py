@@ -26,12 +26,14 @@ DRAW = "'solver.sigma={uniform: [0.1, 1]}' --trials 3 --sampler"
         ("--ranks-per-run 2", ["--ranks-per-run is 2, but the job has 1 rank"]),
         # Halving.
         (f"{HALVE} first=10,unit=generations", ["first is 10, but sigma=0.1 ends after 10 generations anyway"]),
+        (f"{HALVE} first=3,eta=1", ["eta must be at least 2"]),
         (f"{HALVE} eta=3", ["first is missing"]),
         ("solver.sigma=1 --seeds 3 --halving first=3", ["halving: there is only one setting, so none can be dropped;"]),
         # A sampler.
         ("solver.sigma=0.1 --trials 3 --sampler kind=tpe", ["nothing varies"]),
         ("solver.sigma=0.1,0.2 --sampler kind=tpe", ["trials is missing"]),
         ("solver.sigma=0.1,0.2 --trials 3 --sampler kind=cma", ["cma can draw only numbers"]),
+        (f"{DRAW} kind=cma,batch=1", ["batch must be at least 2"]),
         ("'solver.sigma={uniform: [-1, 1]}' --trials 1 --sampler batch=1", ["sigma=-1: solver.sigma must"]),
         (f"{DRAW} batch=3 --halving first=1", ["sampler and halving cannot be used together"]),
         # A dry run, which also looks at memory.
