@@ -67,10 +67,10 @@ class Simulations:
     _rows: npt.NDArray[np.int32]  # the places of the batch
     _data: list[Any]
     _read: dict[str, Array]  # fields of MjData, until they change
-    _fields: dict[str, list[Array]]  # of each simulation, those that stay where they are in memory
+    _memory: dict[str, tuple[Array, Array] | None]  # of MjData's fields, as `_MujocoBatch.memory` has it
 
     def __init__(self, batch: _MujocoBatch, rows: npt.NDArray[np.int32]) -> None:
-        self.__dict__.update(model=batch.env.model, dt=batch.env.dt, _batch=batch, _rows=rows, _read={}, _fields={})
+        self.__dict__.update(model=batch.env.model, dt=batch.env.dt, _batch=batch, _rows=rows, _read={}, _memory={})
         self.__dict__["_data"] = [batch.data[row] for row in rows.tolist()]
 
     def __len__(self) -> int:
@@ -85,11 +85,8 @@ class Simulations:
             return rows
         if not hasattr(type(self._data[0]), name):
             raise AttributeError(f"MjData has no field {name!r}, and no array of that name was set in this episode")
-        fields = self._look_up(name)
-        if name in self._fields:
-            values = np.concatenate(fields).reshape(len(self), *fields[0].shape)
-        else:
-            values = np.array(fields)
+        memory = self._look_up(name)
+        values = np.array([getattr(data, name) for data in self._data]) if memory is None else memory[0][memory[1]]
         values.flags.writeable = False
         self._read[name] = values
         return values
@@ -99,9 +96,14 @@ class Simulations:
             self._read.clear()
             values = np.asarray(values)
             values = np.broadcast_to(values, (len(self), *values.shape[1:]))
-            for data, field, value in zip(self._data, self._look_up(name), values, strict=True):
-                if isinstance(field, np.ndarray):
-                    field[...] = value
+            memory = self._look_up(name)
+            if memory is not None:
+                span, index = memory
+                span[index] = values.reshape(len(self), *(index.ndim - values.ndim) * (1,), *values.shape[1:])
+                return
+            for data, value in zip(self._data, values, strict=True):
+                if isinstance(getattr(data, name), np.ndarray):
+                    getattr(data, name)[...] = value
                 else:
                     setattr(data, name, value)
             return
@@ -113,14 +115,12 @@ class Simulations:
             own[name] = np.zeros((len(self._batch._steps), *values.shape[1:]), values.dtype)
         own[name][self._rows] = values
 
-    def _look_up(self, name: str) -> list[Any]:
-        """A field of each MjData: the values of numbers, the memory of arrays."""
-        if name not in self._fields:
-            if not self._batch.env.stays(self._data[0], name):
-                return [getattr(data, name) for data in self._data]
-            fields = self._batch.field(name)
-            self._fields[name] = [fields[row] for row in self._rows.tolist()]
-        return self._fields[name]
+    def _look_up(self, name: str) -> tuple[Array, Array] | None:
+        """Where a field of these MjData is in memory; None for numbers, and for fields that move."""
+        if name not in self._memory:
+            found = self._batch.memory(name)
+            self._memory[name] = found and (found[0], found[1][self._rows])
+        return self._memory[name]
 
     def sensor(self, name: str) -> Array:
         """The values (n, dim) of a sensor of the model.  Raises KeyError where it has none of that name."""
@@ -308,7 +308,9 @@ class _MujocoBatch(EpisodeBatch):
         self.env, self._mujoco = env, mujoco
         self.failures, self.behaviours = {}, {}
         self.data = {row: env.idle.pop() if env.idle else mujoco.MjData(env.model) for row in range(len(seeds))}
-        self._all, self._fields_of_all = list(self.data.values()), dict[str, list[Array]]()
+        self._all = list(self.data.values())
+        self._addresses = np.array([data.qpos.ctypes.data for data in self._all])
+        self._memory: dict[str, tuple[Array, Array]] = {}
         self.own: dict[str, Array] = {}
         self.varied: dict[str, Array] = {}
         self._inertias: Array | None = None
@@ -336,11 +338,21 @@ class _MujocoBatch(EpisodeBatch):
         except Exception as error:  # a user's task may raise anything
             self.failures = dict.fromkeys(rows.tolist(), describe_error(error))
 
-    def field(self, name: str) -> list[Array]:
-        """The memory of a field that stays where it is, of all MjData with which the batch began."""
-        if name not in self._fields_of_all:
-            self._fields_of_all[name] = [getattr(data, name) for data in self._all]
-        return self._fields_of_all[name]
+    def memory(self, name: str) -> tuple[Array, Array] | None:
+        """The memory from the lowest of the MjData on, and where a field of each is in it; None where it moves.
+
+        Reading by one index is several times faster than asking each MjData.
+        """
+        if name not in self._memory:
+            if not self._all or not self.env.stays(self._all[0], name):
+                return None
+            lowest = int(self._addresses.argmin())
+            field = getattr(self._all[lowest], name)
+            places = (self._addresses - self._addresses[lowest]) // field.itemsize
+            index = places.reshape(-1, *field.ndim * (1,)) + np.arange(field.size).reshape(field.shape)
+            span = np.lib.stride_tricks.as_strided(field.reshape(-1), (int(index.max()) + 1,), (field.itemsize,))
+            self._memory[name] = span, index
+        return self._memory[name]
 
     def _derive(self) -> None:
         """Compute what follows from masses and the like that are varied."""
