@@ -52,6 +52,8 @@ SEED ?= $(shell date +%s)
 # In the order of their files: those that begin daemons or containers go on with what the ones before them have left.
 PYTEST := $(BIN)/python -m pytest -q -rs -p no:randomly
 
+# The tests start hundreds of processes, each of which would compile mpies anew.
+test: export PYTHONDONTWRITEBYTECODE :=
 # Four workers on two cores, since many tests wait for processes.  One that has no tests left takes some from another.
 test: develop ## run the tests
 	$(BIN)/python -m pytest -q --randomly-seed $(SEED) -n 4 --dist worksteal \
