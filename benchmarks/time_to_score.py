@@ -1,7 +1,7 @@
 """Seconds and steps until a task's score is reached, beside what one would use in place of mpies.
 
     make peers                                              (builds the peers' environment)
-    python benchmarks/time_to_score.py [TASK ...] [--trainers mpies ppo ...] [--seeds 5] [--limit 900] [--json FILE]
+    python benchmarks/time_to_score.py [TASK ...] [--trainers mpies ppo ...] [--seeds 5] [--limit S] [--json FILE]
     python benchmarks/time_to_score.py --json FILE --table  (prints the tables of a file and runs nothing)
 
 For each task and seed in turn: `mpirun -n 2 mpies train` with a recipe, the same with a config of one line, and
@@ -54,6 +54,7 @@ TASKS: dict[str, tuple[str, float, list[str], tuple[str, ...]]] = {
     "hopper": ("Hopper-v5", 3000, ["hopper"], (*EVERYONE, "sac")),
     "half_cheetah": ("HalfCheetah-v5", 3000, ["half_cheetah"], (*EVERYONE, "sac")),
 }
+LIMITS: dict[str, float] = dict(zip(TASKS, (60, 60, 180, 120, 240, 120, 180, 180), strict=True))  # seconds of training
 OURS = ("mpies", "mpies, one line")
 NAMES = {"ppo": "SB3 PPO", "sac": "SB3 SAC", "evotorch": "EvoTorch PGPE", "pycma": "pycma", "evosax": "evosax Open_ES"}
 
@@ -72,7 +73,7 @@ def run(command: list[str], environment: dict[str, str] | None = None) -> str:
     return done.stdout
 
 
-def train_ours(task: str, trainer: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+def train_ours(task: str, trainer: str, seed: int, limit: float, options: argparse.Namespace) -> dict[str, Any]:
     """The figures of a run of `mpies train`.  trainer: one of OURS."""
     name, target, (recipe, *overrides), _ = TASKS[task]
     with tempfile.TemporaryDirectory() as folder:
@@ -82,7 +83,7 @@ def train_ours(task: str, trainer: str, seed: int, options: argparse.Namespace) 
         else:
             words = ["train", name]
         words += ["--out", str(out), f"seed={seed}"]
-        words += [f"stop.target={target}", f"stop.seconds={options.limit}", "stop.generations=1000000"]
+        words += [f"stop.target={target}", f"stop.seconds={limit}", "stop.generations=1000000"]
         environment = mpiexec.environment() | {"MPIES_PICTURES": "0"}
         run(mpiexec.command(mpiexec.find(), options.processes, words), environment)
         last = read_metrics(out)[-1]
@@ -96,11 +97,11 @@ def train_ours(task: str, trainer: str, seed: int, options: argparse.Namespace) 
     }
 
 
-def train_peer(task: str, trainer: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+def train_peer(task: str, trainer: str, seed: int, limit: float, options: argparse.Namespace) -> dict[str, Any]:
     """The figures of a peer.  trainer: one of NAMES."""
     environment, target = TASKS[task][:2]
     command = [options.python, PEERS / "learner.py", trainer, environment, "--seed", seed, "--target", target]
-    command += ["--limit", options.limit, "--workers", options.processes]
+    command += ["--limit", limit, "--workers", options.processes]
     threads = str(options.processes) if trainer == "sac" else "1"  # PPO's networks are too small to share
     single = {f"{library}_NUM_THREADS": threads for library in ("OMP", "OPENBLAS", "MKL")}
     figures: dict[str, Any] = json.loads(run(list(map(str, command)), os.environ | single).splitlines()[-1])
@@ -169,7 +170,7 @@ def main() -> None:
     parser.add_argument("tasks", nargs="*", metavar="TASK", help=", ".join(TASKS))
     parser.add_argument("--trainers", nargs="+", choices=[*OURS, *NAMES], help="default all that the task has")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--limit", type=float, default=900, help="seconds of training")
+    parser.add_argument("--limit", type=float, help="seconds of training; default that of the task's row")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--python", default=PEERS / ".venv/bin/python", help="of the peers' environment")
     parser.add_argument("--json", type=Path)
@@ -181,21 +182,22 @@ def main() -> None:
     failed: list[str] = []
     kept = {(row["task"], row["trainer"], row["seed"], row["limit"]) for row in rows}
     for task in [] if options.table else options.tasks or TASKS:
+        limit = options.limit or LIMITS[task]
         trainers = [name for name in (*OURS, *TASKS[task][3]) if not options.trainers or name in options.trainers]
         if set(trainers) - set(OURS) and not Path(options.python).exists():
             sys.exit(f"{options.python} does not exist: run make peers, or name it with --python")
         for seed in range(1, options.seeds + 1):
             for trainer in trainers:
-                if (task, trainer, seed, options.limit) in kept:
+                if (task, trainer, seed, limit) in kept:
                     continue
                 began = time.perf_counter()
                 try:
-                    figures = (train_ours if trainer in OURS else train_peer)(task, trainer, seed, options)
+                    figures = (train_ours if trainer in OURS else train_peer)(task, trainer, seed, limit, options)
                 except TrainerFailed as error:
                     failed.append(f"{task}, {trainer}, seed {seed}")
                     print(error, file=sys.stderr, flush=True)
                     continue
-                row = {"task": task, "trainer": trainer, "seed": seed, "limit": options.limit, **figures}
+                row = {"task": task, "trainer": trainer, "seed": seed, "limit": limit, **figures}
                 rows.append(row | {"wall": round(time.perf_counter() - began, 1), "machine": describe_machine()})
                 print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
                 if options.json:
