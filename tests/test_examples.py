@@ -36,7 +36,11 @@ def test_an_example_runs(name, tmp_path):
         mpiexec_or_skip()
     if name == "mlflow_callback":
         pytest.importorskip("mlflow", reason="mlflow is not installed")
-    command = [sys.executable, HOME / "examples" / f"{name}.py"]
+    script = HOME / "examples" / f"{name}.py"
+    if name == "train_and_read":  # the policy need not be a good one
+        script = tmp_path / script.name
+        script.write_text((HOME / "examples" / script.name).read_text().replace("generations=40", "generations=5"))
+    command = [sys.executable, script]
     done = subprocess.run(
         command, cwd=tmp_path, env=os.environ | mpiexec.environment(), capture_output=True, text=True, timeout=300
     )

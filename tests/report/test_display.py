@@ -210,8 +210,8 @@ def slow(tmp_path, monkeypatch):
     """A folder with a config of an environment that is slow to build and to step."""
     (tmp_path / "nap.py").write_text(MODULE)
     (tmp_path / "config.yaml").write_text(CONFIG)
-    monkeypatch.setenv("BUILD", "2.5")
-    monkeypatch.setenv("NAP", "0.4")  # a generation takes 3.2 s, an evaluation 2.4 s
+    monkeypatch.setenv("BUILD", "1.5")
+    monkeypatch.setenv("NAP", "0.3")  # a generation takes 2.4 s, an evaluation 1.8 s
     return tmp_path
 
 
@@ -223,7 +223,7 @@ def test_on_a_terminal_the_bar_tells_it_and_a_message_stands_above_it(slow, run_
     content = run_on_terminal(slow, "train", "config.yaml", "--out", "run")
     assert content.rfind(b"\x1b[?25h") > content.rfind(b"\x1b[?25l")  # the cursor is back
     screen = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", content).decode()
-    for words in ("building the environment: 2 s", "generation 2: 50%", "evaluating generation 2: 67%"):
+    for words in ("building the environment: 1 s", "generation 2: 50%", "evaluating generation 2: 67%"):
         assert words in screen, screen
     assert re.search(r"(^|[\r\n])INFO rank 0: run: continuing from generation 1\r*\n", screen), screen
     assert len(read_digests(slow / "run")) == 2
