@@ -49,12 +49,6 @@ def test_a_new_run_is_described_and_not_begun(dry_run):
     assert "with 3 ranks" in lines["memory of a node"] and lines["parameters"] == "58"
 
 
-def test_auto_is_a_rank_for_each_processor(dry_run):
-    usable = len(os.sched_getaffinity(0))  # a quota of a container would lower it
-    ranks = read_lines(dry_run("--ranks", "auto"))["ranks"]
-    assert 1 <= int(ranks.partition(",")[0].partition(" ")[0]) <= usable
-
-
 def test_what_a_dry_run_says_of_a_run_is_what_training_then_does(dry_run, run_mpies, here):
     run_mpies(0, "train", "config.yaml", "--out", "run", "stop.generations=4", code=0)
     longer = read_lines(dry_run("--out", "run"))

@@ -100,3 +100,10 @@ def test_an_error_of_mpies_itself_keeps_its_traceback():
         raise ZeroDivisionError
 
     assert isinstance(CliRunner().invoke(fail).exception, ZeroDivisionError)
+
+
+def test_options_and_files_are_completed():
+    for words, offered in (("mpies train --resume m", "plain,must"), ("mpies train configs/ca", "file,configs/ca")):
+        asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1), "_MPIES_COMPLETE": "bash_complete"}
+        done = CliRunner().invoke(main, prog_name="mpies", env=asked)
+        assert (done.exit_code, done.stdout, done.stderr) == (0, f"{offered}\n", "")

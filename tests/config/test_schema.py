@@ -1,18 +1,24 @@
 """The schema describes each key, and its sections fit together."""
 
+import re
+
 import pytest
 
 from mpies.config.environment import EnvironmentSection
 from mpies.config.loading import resolved, validate_config
+from mpies.config.reference import describe_keys
 from mpies.config.schema import walk_sections
 from mpies.core.errors import ConfigError
 from mpies.core.options import Options
 
 
-def test_every_key_but_kind_has_a_description():
-    for path, _, model in walk_sections():
+def test_every_key_has_a_description_and_a_row_in_the_table_of_its_section():
+    tables = {table.partition("\n")[0]: table for table in re.split(r"\n###? ", describe_keys())}
+    for path, kind, model in walk_sections():
+        shown = tables[path or "top level"] + (tables[f"{path} (kind: {kind})"] if kind else "")
         for key, field in model.model_fields.items():
             assert field.description or key == "kind", f"{path}.{key}"
+            assert f"\n| `{key}` |" in shown, f"{path}.{key}"
 
 
 @pytest.mark.parametrize(

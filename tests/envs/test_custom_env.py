@@ -3,35 +3,18 @@
 import re
 import sys
 
-import numpy as np
 import pytest
 
 from mpies.comm.serial import Serial
 from mpies.config.environment import EnvironmentSection
 from mpies.config.loading import validate_config
 from mpies.envs import EnvironmentProblem, make_env
-from mpies.envs.custom_env import is_custom
 from mpies.runs.formats.metrics import read_metrics
 from mpies.training.task import build_task, make_task_env
 from tests.envs.episodes import play
 from tests.support import HOME
 
 README = (HOME / "README.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("environment_id", "expected"),
-    [
-        ("own.py:Thing", True),
-        ("package.module:Thing", True),
-        ("ALE/Pong-v5", False),
-        ("some/path:Thing", False),
-        (":Thing", False),
-        ("own.py:", False),
-    ],
-)
-def test_ids_of_the_user_are_told_from_those_of_a_registry(environment_id, expected):
-    assert is_custom(environment_id) == expected
 
 
 def test_the_environment_in_the_readme_trains_as_printed(tmp_path, run_mpies):
@@ -89,13 +72,6 @@ def test_a_module_is_found_in_the_folder_of_the_command(environment_id, here, mo
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     monkeypatch.delitem(sys.modules, "nearby_world", raising=False)
     assert make_env(environment_id).interface.observation_size == 3
-
-
-def test_kwargs_and_time_limit_reach_a_module_on_the_path():
-    env = make_env("mpies.envs.lqr:LQR", noise=0.0, max_steps=5)
-    (episode,) = play(env, [3], action=0)
-    assert len(episode.rewards) == 5
-    np.testing.assert_allclose(np.diff(episode.observations, axis=0), 0, atol=0.2)  # noise would exceed it
 
 
 OLD = """

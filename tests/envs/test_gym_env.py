@@ -46,12 +46,6 @@ def test_an_episode_depends_on_its_seed_and_actions_alone(name):
     assert play(make_env(name), [3], steps=30)[0].bits == alone
 
 
-def test_an_ant_that_is_not_rebuilt_carries_history():
-    env = make_env("AntBulletEnv-v0", rebuild=False)
-    assert play(env, [3], steps=30)[0].bits != play(env, [3], steps=30)[0].bits
-    env.close()
-
-
 def test_kwargs_time_limit_and_spaces_are_passed_on():
     env = make_env("CartPoleBulletEnv-v1", max_steps=3, discrete_actions=False)
     assert isinstance(env.interface.action, Continuous) and env.backend == "gym"

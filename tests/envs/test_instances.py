@@ -5,7 +5,7 @@ import os
 import pytest
 
 from mpies.comm.serial import Serial
-from mpies.config.loading import validate_config
+from mpies.config.loading import make_config, parse_value, validate_config
 from mpies.runs.directory import open_run
 from mpies.runs.formats.metrics import read_digests
 from mpies.training.task import Task, build_task
@@ -37,18 +37,10 @@ def licences(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("instances", "overlap", "rebuild"), [(1, 0, "auto"), (1, 0, "always"), (3, 1, "never")])
 def test_a_rank_never_holds_more_objects(instances, rebuild, overlap, monkeypatch, tmp_path):
-    values = {
-        "environment": {"id": "tests.envs.licensed:Licensed", "instances": instances, "rebuild": rebuild},
-        "policy": {"hidden": []},
-        "solver": {"kind": "pepg", "population": 24},
-        "noise": {"size": 10_000},
-        "evaluation": {"every": 2, "episodes": 7},
-        "stop": {"generations": 4},
-        "overlap": overlap,
-    }
     monkeypatch.setattr(Licensed, "peak", 0)
     monkeypatch.setattr(Licensed, "held", 0)
-    config = validate_config(values, "x")
+    options = f", instances: {instances}, rebuild: {rebuild}"
+    config = make_config(parse_value(text(0, options, overlap), "x"), ["stop.generations=4"], "x")
     trainer = make_trainer(config, Serial(), run=open_run(tmp_path / "run", config))
     assert trainer.train() == "generations"
     trainer.run.close()

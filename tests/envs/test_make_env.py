@@ -33,7 +33,7 @@ def test_an_id_finds_its_backend(environment_id, options, backend):
     env.close()
 
 
-NOTHING = ("", "no/such-v0", "nomodule_at_all:Thing-v0", "a:b:c", "CartPole-v99")
+NOTHING = ("", "no/such-v0", "nomodule_at_all:Thing-v0", "a:b:c", "some/path:Thing", ":Thing", "CartPole-v99")
 NO_DICT = "the observation of CartPole-v1 is a Box, not a Dict"
 NO_WEIGHT = "AntBulletEnv-v0: kwargs.electricity_cost must be a finite number"
 BULLET = "CartPoleBulletEnv-v1"

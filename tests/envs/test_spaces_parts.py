@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from mpies.envs import EnvironmentProblem, change_task, make_env
+from mpies.envs import EnvironmentProblem, make_env
 from mpies.envs.base import Binary, Composite, Continuous, Discrete, draw_actions
 from mpies.envs.spaces import action_maker, flatten_observation, interface_of, make_action
 from tests.envs import episodes
@@ -167,13 +167,6 @@ def test_parts_of_envpools_observations_are_picked_by_name():
     whole = make_env("WalkerWalk-v1", "envpool").open([3]).observations
     np.testing.assert_array_equal(env.open([3]).observations, whole[:, : env.interface.observation_size])
     assert shown.calls  # a single part needs no joining, so the compiled loop takes it
-
-
-def test_numbers_of_the_vector_are_hidden_and_behaviour_is_measured():
-    env = change_task(make_env(ROVER), ROVER, hide=[0, 3], action_repeat=2)
-    assert env.interface.observation_size == interface_of("x", OBSERVATION, FLOATS).observation_size - 2
-    assert env.measure_behaviour(["total"]) == 1
-    assert len(play(env, [3])[0].rewards) == 4  # of 7 steps
 
 
 def test_spaces_of_gym_are_converted(tmp_path):

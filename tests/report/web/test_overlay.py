@@ -94,10 +94,3 @@ def test_settings_of_a_sweep_that_differ_in_stop_alone_are_groups(run_folder):
     assert found["repeated"] == 0
     beside = index.read_overlay([*names, "first"], "generation", "return_mean")
     assert beside["repeated"] == 2 and beside["groups"] == 2
-
-
-def test_a_summary_tells_why_a_run_has_ended(run_folder):
-    index = RunIndex(Path(run_folder))
-    assert "reason" not in index.summaries()[0]
-    (run_folder / "first" / "finished.yaml").write_text("{reason: solved}")
-    assert index.summaries()[0]["reason"] == "solved"

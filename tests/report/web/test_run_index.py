@@ -24,12 +24,14 @@ def test_every_run_is_listed_with_its_newest_numbers(index):
 
 
 def test_the_list_follows_the_files(index, run_folder):
-    index.summaries()
+    assert "reason" not in index.summaries()[0]
+    (run_folder / "first" / "finished.yaml").write_text("{reason: solved}")
     with open(run_folder / "first" / "metrics.csv", "a") as file:
         file.write(line(4) + line(5)[:20])
     (run_folder / "group/long/config.yaml").write_text("environment: {id: Ant-v5}\n")
     listed = {one["name"]: one for one in index.summaries()}
     assert (listed["first"]["generation"], listed["first"]["environment"]) == (4, "LunarLander-v3")
+    assert listed["first"]["reason"] == "solved"
     assert (listed["group/long"]["environment"], listed["group/long"]["target"]) == ("Ant-v5", None)
     assert index.find("second") is None
     (run_folder / "first").rename(run_folder / "second")
