@@ -1,4 +1,4 @@
-"""The shape of the code, read from the code itself: directions of imports, sizes, annotations, and one update."""
+"""The shape of the code, read from the code itself: directions of imports, sizes, and one update."""
 
 import ast
 import graphlib
@@ -126,18 +126,6 @@ def test_few_tests_may_run_twice_and_each_says_why():
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.flaky":
                 marks.append({word.arg: ast.literal_eval(word.value) for word in node.keywords})
     assert len(marks) <= 5 and all(mark["reruns"] == 1 and len(mark["reason"]) > 30 for mark in marks), marks
-
-
-def test_every_function_is_annotated():
-    bare = []
-    for name, function in functions():
-        arguments = function.args
-        given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        given += [extra for extra in (arguments.vararg, arguments.kwarg) if extra]
-        missing = [a.arg for a in given if a.annotation is None and a.arg not in ("self", "cls")]
-        if missing or function.returns is None:
-            bare.append(f"{name}:{function.lineno} {function.name}({', '.join(missing)})")
-    assert bare == [], f"{len(bare)} functions lack annotations"
 
 
 def test_no_name_stands_for_two_things():

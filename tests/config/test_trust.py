@@ -12,22 +12,9 @@ import mpies
 from mpies.config.trust import find_code, find_refusal, sign
 from mpies.envs import EnvironmentProblem, make_env
 from mpies.runs.formats import hdf5
-from tests.support import assert_refused, invoke, train
+from tests.support import assert_refused, environment_module, invoke, train
 
-WORLD = """
-import gymnasium, numpy
-from gymnasium import spaces
-
-class World(gymnasium.Env):
-    observation_space = spaces.Box(-1, 1, (1,), numpy.float32)
-    action_space = spaces.Discrete(2)
-    def __init__(self, reward=1.0):
-        self.reward = reward
-    def reset(self, seed=None, options=None):
-        return numpy.zeros(1, numpy.float32), {}
-    def step(self, action):
-        return numpy.zeros(1, numpy.float32), self.reward, True, False, {}
-"""
+WORLD = environment_module("World", step="action = 1")
 SOLVER = "from mpies.solvers.openai_es import OpenAIES\nclass Own(OpenAIES):\n    pass\n"
 TEXT = """
 environment: {id: ID}
@@ -139,7 +126,7 @@ def test_what_was_trained_here_needs_no_flag_until_its_code_changes(folder, monk
 
 def test_other_arguments_and_another_users_key_are_not_what_was_trained_here(folder, monkeypatch):
     run = train_here(folder)
-    change_config(run / "best.h5", lambda values: values["environment"].update(kwargs={"reward": 2.0}))
+    change_config(run / "best.h5", lambda values: values["environment"].update(kwargs={"fault": "another"}))
     assert_refused(invoke("evaluate", run / "best.h5"), "--trust")
     assert invoke("evaluate", run / "policy.h5").code == 0
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "other"))

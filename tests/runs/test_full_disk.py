@@ -17,7 +17,7 @@ from mpies.runs.formats import hdf5, ledger
 from mpies.runs.formats.checkpoint import list_checkpoints
 from mpies.runs.formats.metrics import read_digests
 from mpies.runs.lock import Lock
-from tests.support import ENDLESS, assert_refused, train, wait_for
+from tests.support import ENDLESS, assert_refused, environment_module, train, wait_for
 
 CONFIG = ENDLESS.replace("share: 1", "share: 1, keep: 2").replace("1000000", "80")
 
@@ -128,22 +128,15 @@ def test_a_directory_that_cannot_be_made_again_is_one_line_at_the_end_and_code_1
 
 
 # In the 40th episode of a process, the first one to come there fills the disk.
-FILLING = """
-import os
-from tests.envs.misbehaving import Good
-class Filling(Good):
-    played = 0
-    def reset(self, **given):
-        Filling.played += 1
-        if Filling.played == 40 and not os.path.exists("filled"):
-            open("filled", "w").close()
-            with open("disk/ballast", "wb", buffering=0) as file:
-                try:
-                    while True:
-                        file.write(bytes(512))
-                except OSError:
-                    pass
-        return super().reset(**given)
+FILL = """
+if Filling.episodes == 40 and not os.path.exists("filled"):
+    open("filled", "w").close()
+    with open("disk/ballast", "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(512))
+        except OSError:
+            pass
 """
 SWEEP = """
 environment: {id: "filling.py:Filling"}
@@ -156,7 +149,7 @@ stop: {generations: 8}
 
 
 def test_a_full_disk_ends_a_sweep_and_no_trial_fails_by_it(disk, run_mpies, write_config, tmp_path):
-    (tmp_path / "filling.py").write_text(FILLING)
+    (tmp_path / "filling.py").write_text(environment_module("Filling", reset=FILL, length=5))
     words = ["sweep", write_config(SWEEP), "solver.sigma=0.1,0.2", "--out", "disk/out"]
     for reason in ("the end of the run could not be written; the sweep ends, and the same", "No space left on device"):
         ended = run_mpies(2, *words, code=1)
