@@ -18,7 +18,7 @@ def train(*overrides, config=VALUES, **options):
     return mpies.train(config, *overrides, **{"out": "run", "progress": False} | options)
 
 
-@pytest.mark.parametrize("ranks", [None, 2])
+@IN_PROCESS_OR_JOB
 def test_what_a_callback_gets_and_may_do(ranks, tmp_path, monkeypatch):
     """Its row is the line of metrics.csv as numbers, and the run that of its generation.  It may change the folder."""
     (tmp_path / "elsewhere").mkdir()
