@@ -71,6 +71,8 @@ checkpoint: {every: 2, share: 1}
 stop: {generations: 10}
 """
 
+ULFM = ("--with-ft", "ulfm")  # flags of mpiexec: the ranks that are left go on where one is lost
+
 # For a test that stops the run itself.
 ENDLESS = """
 environment: {id: CartPole-v1, max_steps: 60}

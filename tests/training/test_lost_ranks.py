@@ -1,19 +1,14 @@
 """A job that loses ranks goes on, to the same bits (`mpirun --with-ft ulfm`)."""
 
-import os
-import signal
 import subprocess
 import sys
 
-import psutil
 import pytest
 
 from mpies.comm import mpiexec
-from mpies.runs.formats.checkpoint import newest_checkpoint
 from mpies.runs.formats.metrics import read_digests, read_metrics
-from tests.support import mpiexec_or_skip, ranks_of, wait_for
+from tests.support import ULFM, mpiexec_or_skip, ranks_of, wait_for
 
-ULFM = ("--with-ft", "ulfm")
 POLICY = """
 environment: {id: CartPole-v1, max_steps: 50}
 policy: {hidden: [16]}
@@ -97,21 +92,6 @@ def test_a_job_that_loses_ranks_finishes_with_the_same_bits(
         assert f"process {rank.pid} on " in stderr
     assert 1 <= stderr.count(": lost process ") == stderr.count("WARNING rank ") <= len(victims)
     assert "Traceback" not in stderr
-
-
-def test_ranks_whose_mpirun_was_killed_end_within_seconds_and_write_no_more(start_mpies, write_config, tmp_path):
-    config, run = write_config(CONFIGS["noise table"]), tmp_path / "run"
-    job = start_mpies(3, "train", config, "--out", "run", "stop.generations=1000000", flags=ULFM)
-    wait_for(lambda: len(read_digests(run)) >= 2, job)
-    ranks = ranks_of(job)
-    assert len(ranks) == 3
-    os.kill(job.pid, signal.SIGKILL)
-    alive = psutil.wait_procs(ranks, timeout=8)[1]
-    for rank in alive:
-        rank.kill()
-    assert not alive
-    assert not (run / "finished.yaml").exists()
-    assert newest_checkpoint(run, print)
 
 
 def test_false_alarms_of_the_failure_detector_end_a_job_only_if_three_come_within_a_minute():

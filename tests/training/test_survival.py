@@ -8,29 +8,30 @@ import pytest
 
 from mpies.runs.formats.checkpoint import newest_checkpoint
 from mpies.runs.formats.metrics import read_digests
-from tests.support import ENDLESS, ranks_of, wait_for
+from tests.support import ENDLESS, ULFM, mpiexec_or_skip, ranks_of, wait_for
 
 
 @pytest.mark.parametrize(
-    ("whom", "number", "ranks", "code"),
+    ("whom", "number", "ranks", "code", "flags"),
     [
-        ("mpiexec", signal.SIGUSR1, 0, 75),
-        ("rank 1", signal.SIGTERM, 3, 75),
-        ("mpiexec", signal.SIGKILL, 0, None),
-        ("rank 0", signal.SIGKILL, 2, None),
+        ("mpiexec", signal.SIGUSR1, 0, 75, ()),
+        ("rank 1", signal.SIGTERM, 3, 75, ()),
+        ("mpiexec", signal.SIGKILL, 0, None, ULFM),
+        ("rank 0", signal.SIGKILL, 0, None, ()),
     ],
 )
 def test_a_signal_ends_all_ranks_and_what_is_on_disk_goes_on(
-    whom, number, ranks, code, start_mpies, run_mpies, write_config, tmp_path
+    whom, number, ranks, code, flags, start_mpies, run_mpies, write_config, tmp_path
 ):
+    mpiexec_or_skip(has_ulfm=bool(flags))
     run = tmp_path / "run"
-    process = start_mpies(2, "train", write_config(ENDLESS), "--out", "run")
+    process = start_mpies(2, "train", write_config(ENDLESS), "--out", "run", flags=flags)
     wait_for(lambda: len(read_digests(run)) >= 3, process)
     started = ranks_of(process)
     os.kill(process.pid if whom == "mpiexec" else started[int(whom[-1])].pid, number)
     ended = process.wait(30)
     assert ended == code if code else ended != 0
-    alive = psutil.wait_procs(started, timeout=10)[1]
+    alive = psutil.wait_procs(started, timeout=8)[1]
     for rank in alive:
         rank.kill()
     assert not alive
