@@ -8,6 +8,7 @@ import pytest
 
 from mpies.envs import EnvironmentProblem, make_env
 from mpies.envs.atari import AtariBlocks
+from mpies.envs.base import Discrete
 from mpies.envs.gymnasium_registry import make
 from tests.envs.episodes import play
 
@@ -130,3 +131,26 @@ def test_sticky_actions_repeat_the_action_of_the_frame_before():
     assert late.mean() == pytest.approx((0.25 + 0.25**2 + 0.25**3 + 0.25**4) / 4, abs=0.03)
     before = found[3:-1]
     np.testing.assert_array_equal(found[4:][late], before[late])
+
+
+@pytest.mark.parametrize("name", ["Pong-v5", "ALE/Pong-v5"])
+def test_an_atari_game_shows_four_grey_frames(name):
+    pytest.importorskip("envpool" if name == "Pong-v5" else "ale_py")
+    env = make_env(name, frame_skip=3)
+    assert env.interface.shape == (4, 84, 84) and env.interface.observation_size == 4 * 84 * 84
+    (episode,) = play(env, [3], steps=20, action=2)  # up
+    assert episode.observations.min() >= 0 and 100 < episode.observations.max() <= 255
+    frames = episode.observations.reshape(-1, 4, 84, 84)
+    np.testing.assert_array_equal(frames[5, 1:], frames[6, :3])
+    assert (frames[0, 3] != frames[-1, 3]).any()
+    (slower,) = play(make_env(name, frame_skip=2), [3], steps=20, action=2)
+    assert (slower.observations[-1] != episode.observations[-1]).any()
+    env.close()
+
+
+def test_an_atari_game_may_be_played_with_some_of_its_actions():
+    few, all_of_them = make_env("ALE/Pong-v5", blocks=16, actions=[0, 2, 3]), make_env("ALE/Pong-v5", blocks=16)
+    assert few.interface.action == Discrete(3) and all_of_them.interface.action == Discrete(6)
+    (chosen,), (expected,) = play(few, [3], steps=20, action=1), play(all_of_them, [3], steps=20, action=2)
+    np.testing.assert_array_equal(chosen.observations, expected.observations)
+    assert make("ALE/Pong-v5", actions=[2, 3]).action_space.n == 2

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from mpies.envs import make_env
+from mpies.envs.gymnasium_registry import make
 from mpies.envs.lqr import A, B, Q, R
 
 
@@ -29,3 +30,8 @@ def test_the_noise_has_the_deviation_that_is_asked_for():
 
     assert step(0.0) == pytest.approx(0, abs=1e-6)
     assert step(4.0) == pytest.approx(2 * step(2.0), abs=1e-5) and np.abs(step(2.0)).min() > 1e-3
+
+
+def test_max_steps_takes_the_place_of_the_environments_own_limit():
+    assert make("LQR-v0").spec.max_episode_steps == 300
+    assert make("LQR-v0", 7, noise=0.5).spec.max_episode_steps == 7
