@@ -64,7 +64,7 @@ def test_a_command_limits_threads_before_numpy_is_imported(variables, count):
     assert run_python(WATCH_NUMPY, **variables).stdout.splitlines()[0] == f"NumPy comes to {count} threads"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_while_training_is_imported_is_a_stop(number, write_config, tmp_path):
     command = [sys.executable, "-m", "mpies", "train", write_config(CARTPOLE), "--out", "run"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
