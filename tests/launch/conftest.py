@@ -19,6 +19,13 @@ checkpoint: {every: 1000}
 stop: {generations: 12}
 """
 
+IMPATIENT = """
+from mpies.launch.ranks import rank_processes, watches
+from mpies.__main__ import main
+rank_processes.PATIENCE, watches.TEARDOWN = 1.0, 2.0
+main()
+"""
+
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
@@ -31,11 +38,15 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def start(folder):
-    """Start `mpies train --ranks 2 --out run` of that config, with its messages in stderr.txt; ends what is left."""
+    """Start `mpies train --ranks 2 --out run` of that config, with its messages in stderr.txt; ends what is left.
+
+    is_patient: whether mpirun gets as long to end as the supervisor gives it, which is 10 and 5 seconds.
+    """
     started = []
 
-    def start(*arguments):
-        command = [sys.executable, "-m", "mpies", "train", "config.yaml", "--out", "run", "--ranks", "2", *arguments]
+    def start(*arguments, is_patient=True):
+        program = ["-m", "mpies"] if is_patient else ["-c", IMPATIENT]
+        command = [sys.executable, *program, "train", "config.yaml", "--out", "run", "--ranks", "2", *arguments]
         # A job started in the background of a shell would ignore SIGINT, and so would its children.
         restore = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
         with open(folder / "stderr.txt", "ab") as errors, open(folder / "stdout.txt", "ab") as output:

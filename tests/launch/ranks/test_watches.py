@@ -50,7 +50,7 @@ def test_a_sweep_whose_sampler_has_proposed_more_has_not_come_to_its_end(at_once
 
 def test_mpirun_that_hangs_behind_its_ranks_is_ended(start, folder):
     """It does so now and then where all ranks have ended; here it is stopped when they are asked to stop."""
-    job = start("stop.generations=1000")
+    job = start("stop.generations=1000", is_patient=False)
     wait_for(lambda: read_metrics(folder / "run"), job)
     (mpirun,) = psutil.Process(job.pid).children()
     job.send_signal(signal.SIGTERM)
@@ -61,7 +61,7 @@ def test_mpirun_that_hangs_behind_its_ranks_is_ended(start, folder):
 
 
 def test_a_rank_killed_in_its_last_moments_keeps_no_other_one(start, folder):
-    job = start("stop.generations=1")
+    job = start("stop.generations=1", is_patient=False)
     wait_for(lambda: len(ranks_below(job)) == 2, job)
     last = ranks_below(job)[-1]
     wait_for(lambda: (folder / "run/finished.yaml").exists(), job)
