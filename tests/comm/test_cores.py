@@ -84,15 +84,9 @@ def test_a_core_is_held_within_the_block_alone():
             assert child.stdout.strip() == str(mask)
         assert os.sched_getaffinity(0) == held
     assert os.sched_getaffinity(0) == mask
-    with hold_core(Serial(), wanted=False) as core:
-        assert core == "" and os.sched_getaffinity(0) == mask
-
-
-@needs_two
-def test_what_a_launcher_has_bound_is_left_alone():
-    mask = os.sched_getaffinity(0)
-    with hold_core(Bound()) as core:
-        assert core == "" and os.sched_getaffinity(0) == mask
+    for ways in ({"comm": Serial(), "wanted": False}, {"comm": Bound()}):
+        with hold_core(**ways) as core:
+            assert core == "" and os.sched_getaffinity(0) == mask
 
 
 @needs_two

@@ -1,13 +1,10 @@
 """Limits of memory and processors, as control groups describe them."""
 
 import os
-from pathlib import Path
 
 import pytest
 
 from mpies.comm import limits
-
-MB = 2**20
 
 
 @pytest.mark.parametrize(
@@ -41,18 +38,6 @@ def test_limits_of_control_groups_are_read_in_both_versions(group, files, expect
         (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "root" / name).write_text(text)
     assert limits.find_limits(tmp_path / "cgroup", tmp_path / "root") == expected
-
-
-@pytest.mark.skipif(not os.access("/sys/fs/cgroup/memory/cgroup.procs", os.W_OK), reason="no control groups to make")
-def test_the_limit_of_a_real_control_group_is_found(tmp_path):
-    folder = Path("/sys/fs/cgroup/memory/mpies-allocation-test")
-    folder.mkdir(exist_ok=True)
-    try:
-        (folder / "memory.limit_in_bytes").write_text(str(64 * MB))
-        (tmp_path / "cgroup").write_text("4:memory:/mpies-allocation-test\n")
-        assert limits.find_limits(tmp_path / "cgroup")[0] == 64 * MB
-    finally:
-        folder.rmdir()
 
 
 def test_available_memory_is_less_than_what_the_machine_has():

@@ -12,7 +12,6 @@ import yaml
 
 from mpies.comm import mpiexec
 from mpies.launch.ranks.rank_processes import PATIENCE
-from mpies.runs.formats.checkpoint import list_checkpoints
 from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.launch.conftest import CONFIG, ranks_below
 from tests.support import CARTPOLE, assert_refused, invoke, mpiexec_or_skip, wait_for
@@ -37,17 +36,6 @@ def processes_in(folder):
 def kill_all(ranks):
     for rank in ranks:
         rank.kill()
-
-
-def test_a_signal_leaves_a_checkpoint_of_the_newest_generation_and_code_75(start, folder):
-    process, run = start(ENDLESS), folder / "run"
-    wait_for_rows(run, 1)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 75
-    newest, said = int(read_metrics(run)[-1]["generation"]), (folder / "stderr.txt").read_text()
-    assert list_checkpoints(run)[0].name == f"generation-{newest:08d}.h5"
-    assert f"stopped by a signal after generation {newest}" in said
-    assert "non-zero status" not in said  # mpirun's own report is left out
 
 
 def test_a_signal_while_ranks_start_ends_at_once_and_the_same_command_goes_on(start, folder):

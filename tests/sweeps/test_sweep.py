@@ -142,15 +142,6 @@ def test_a_folder_of_another_sweep_or_of_something_else_is_refused(write_config,
     assert [row["generations"] for row in read_csv(tmp_path / "out/trials.csv")] == ["4", "4"]
 
 
-def test_a_folder_whose_sweep_is_half_written_is_taken_up(write_config, tmp_path):
-    """As a job leaves it that is killed, or finds it that was started at the same moment as another one."""
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / ".sweep.yaml.77.tmp").write_text("base: {envi")
-    folder = SweepFolder(tmp_path / "out", load_sweep(write_config(SHORT), {"solver.sigma": [0.1, 0.3]}))
-    folder.open()
-    assert (tmp_path / "out" / "sweep.yaml").exists()
-
-
 VANISHING = """
 import os
 
@@ -175,7 +166,10 @@ ELSEWHERE = {"token": "t", "host": "elsewhere", "boot": "b", "namespace": "n", "
 def test_a_trial_whose_job_has_just_died_on_another_host_is_told_from_one_that_is_trained(
     run_mpies, write_config, tmp_path
 ):
+    """Its folder is one that a job has left which was killed as it wrote sweep.yaml."""
     config = write_config(SHORT)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".sweep.yaml.77.tmp").write_text("base: {envi")
     folder = SweepFolder(tmp_path / "out", load_sweep(config, {"solver.sigma": [0.1]}))
     folder.open()
     run = folder.path / folder.trials[0].name

@@ -16,7 +16,6 @@ from mpies.launch.forecast import bench, constants
 from mpies.launch.forecast.constants import Constants, Machine, parse_workload, read_constants
 from mpies.rollouts.batch import RolloutBatch, evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
-from mpies.runs.formats.metrics import read_metrics
 from mpies.training.trainer import make_trainer
 from tests.support import assert_refused, invoke
 
@@ -49,20 +48,6 @@ def test_idle_ranks_together_finish_what_is_pending_each_rollout_once(ranks):
     assert np.array_equal(np.sort(records["rollout"]), pending)
     assert len(np.unique(records["total"])) == len(pending) and np.isfinite(records["total"]).all()
     assert (records["steps"] == 1).all()
-
-
-def test_an_idle_generation_is_a_generation_of_the_real_loop():
-    config, comm = sphere(evaluation={"every": 0}), Serial()
-    with bench.temporary_run(config, comm) as run:
-        trainer = make_trainer(config, comm, run)
-        trainer.task.player = bench.IdlePlayer(comm)
-        trainer.restore()
-        for _ in range(3):
-            trainer.run_generation()
-        run.flush()
-        rows = read_metrics(run.path)
-        assert len(rows) == 3 and len({row["digest"] for row in rows}) == 3
-    assert not run.path.exists()
 
 
 def test_the_first_measurement_does_not_count():

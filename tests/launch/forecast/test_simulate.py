@@ -45,13 +45,6 @@ def test_equal_episodes_waste_what_does_not_divide():
     assert prediction.phases["waiting"] == pytest.approx(2 - 9 / 8, rel=1e-3)
 
 
-def test_a_humanoid_on_many_ranks():
-    """OpenAI-ES with a policy of 256-256; see docs/scaling.md."""
-    ((first, second),) = model.predict_pairs(Machine(), parse_workload("166673,1000,1,0.5,2"), [819])
-    assert first.ranks == second.ranks == 819
-    assert first.efficiency == pytest.approx(0.45, abs=0.03) and second.efficiency == pytest.approx(0.83, abs=0.03)
-
-
 @pytest.mark.parametrize("slow", [0.5, 0.25])
 def test_a_slow_node_counts_as_the_part_of_a_node_that_it_is(slow):
     workload, machine = parse_workload("16,4800,1,0.5"), Machine(cores=4, speeds=(1, 1, slow))

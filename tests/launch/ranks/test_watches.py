@@ -10,6 +10,7 @@ from mpies.launch.goal import Goal, Start
 from mpies.launch.hosts import Host
 from mpies.launch.ranks import watches
 from mpies.launch.ranks.watches import StartWatch
+from mpies.runs.formats.checkpoint import list_checkpoints
 from mpies.runs.formats.metrics import read_metrics
 from tests.launch.conftest import ranks_below
 from tests.support import wait_for
@@ -49,7 +50,10 @@ def test_a_sweep_whose_sampler_has_proposed_more_has_not_come_to_its_end(at_once
 
 
 def test_mpirun_that_hangs_behind_its_ranks_is_ended(start, folder):
-    """It does so now and then where all ranks have ended; here it is stopped when they are asked to stop."""
+    """It does so now and then where all ranks have ended; here it is stopped when they are asked to stop.
+
+    They leave a checkpoint of the newest generation.
+    """
     job = start("stop.generations=1000", is_patient=False)
     wait_for(lambda: read_metrics(folder / "run"), job)
     (mpirun,) = psutil.Process(job.pid).children()
@@ -58,6 +62,9 @@ def test_mpirun_that_hangs_behind_its_ranks_is_ended(start, folder):
     mpirun.suspend()
     assert job.wait(90) == 75
     assert not mpirun.is_running()
+    newest = int(read_metrics(folder / "run")[-1]["generation"])
+    assert list_checkpoints(folder / "run")[0].name == f"generation-{newest:08d}.h5"
+    assert f"stopped by a signal after generation {newest}" in (folder / "stderr.txt").read_text()
 
 
 def test_a_rank_killed_in_its_last_moments_keeps_no_other_one(start, folder):
