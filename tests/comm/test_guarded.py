@@ -87,8 +87,7 @@ def test_a_rank_may_fail_at_any_place(name, tmp_path):
 
 
 @pytest.mark.mpi(3)
-@pytest.mark.parametrize("failing", [0, 2])
-@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize(("failing", "is_late"), [(0, False), (2, True)])
 def test_a_rank_may_fail_while_the_others_play(failing, is_late, tmp_path):
     comm = connect().split(0)
     rank, plain = comm.rank, train("overlap", comm, tmp_path, generations=4)

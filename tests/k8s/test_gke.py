@@ -38,9 +38,7 @@ def test_the_pool_of_workers_scales_to_zero_and_only_they_may_use_it(overlay):
     ("image", "name", "tag"),
     [
         ("mpies:local", "mpies", "local"),
-        ("mpies", "mpies", "latest"),
         ("registry:5000/us/mpies", "registry:5000/us/mpies", "latest"),
-        ("registry:5000/us/mpies:2", "registry:5000/us/mpies", "2"),
     ],
 )
 def test_an_image_needs_no_tag(image, name, tag):

@@ -92,10 +92,7 @@ def test_one_rank_needs_no_mpi_and_several_are_refused_at_once_without_it(starte
     [
         ("noise\nmpies: a.yaml: is empty\n[1]\nTraceback\n", "a.yaml: is empty"),
         ("one\ntwo\nthree\nValueError: four\n", "two three ValueError: four"),
-        (
-            "mpies: rank 1 failed:\nTraceback:\n  File x\n    y\nValueError: 5\nx\n",
-            "rank 1 failed: ValueError: 5",
-        ),
+        ("mpies: rank 1 failed:\nTraceback:\n  File x\n    y\nValueError: 5\nx\n", "rank 1 failed: ValueError: 5"),
     ],
 )
 def test_a_failure_is_told_in_one_line(stderr, expected, started):
@@ -118,9 +115,7 @@ def test_equal_bits_are_confirmed_and_other_stop_rules_do_not_end_it(write_confi
 
 
 def test_bits_that_differ_end_with_exit_code_1(here):
-    write_function(
-        here, "(ranks - 1) * (evaluations > 2 * 8) * (evaluations % 3)"
-    )  # also if one rank plays all members
+    write_function(here, "(ranks - 1) * (evaluations > 2 * 8) * (evaluations % 3)")  # also if one rank plays all
     outcome = invoke("verify", "config.yaml", "--ranks", "1,2", "--generations", "5")
     lines = outcome.stdout.splitlines()
     assert outcome.code == 1 and "differs from generation" in lines[2]
@@ -157,10 +152,7 @@ def test_the_reason_is_the_users_mistake_that_training_told_of(write_config, her
     _, one, two, resumed, last = outcome.stdout.splitlines()
     assert one.endswith("same") and "same, stopped after generation" in resumed
     assert last == "NOT proven: training failed on 2 ranks"
-    assert two == (
-        "   2 ranks  failed with code 2: solver.kind mine.py:Mine: update raised AssertionError: one rank only "
-        "(mine.py, line 7)"
-    )
+    assert "failed with code 2: " in two and two.endswith("AssertionError: one rank only (mine.py, line 7)")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import mpies
+from mpies.config.loading import as_yaml, resolved
 from mpies.report.compare.ranking import rank_settings
 from mpies.report.web.run_index import RunIndex
 from mpies.runs.formats.metrics import read_digests
@@ -17,6 +18,7 @@ from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.table import ResultReader, write_table
 from mpies.sweeps.trials import read_sweep
 from tests.support import CARTPOLE, assert_refused, invoke, ranks_of, read_csv, wait_for
+from tests.sweeps.test_comparison import HEADER
 
 BASE = {"environment": {"id": "CartPole-v1"}, "stop": {"generations": 27}}
 VARY = {"solver.sigma": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]}
@@ -34,11 +36,11 @@ def end_rung(folder, trial, mean, generation):
     """What a trial leaves that has come to a generation, where it was evaluated."""
     run = folder.path / trial.name
     run.mkdir(exist_ok=True)
-    (run / "config.yaml").write_text("seed: 1\n")
+    (run / "config.yaml").write_text(as_yaml(resolved(folder.sweep.config(trial))))
     file = run / "metrics.csv"
-    text = file.read_text() if file.exists() else "generation,steps,seconds,ranks,eval_mean,eval_std,eval_episodes\n"
+    text = file.read_text() if file.exists() else f"{HEADER}\n"
     cell = "" if math.isnan(mean) else mean
-    file.write_text(f"{text}{generation},{100 * generation},{generation},1,{cell},1.0,5\n")
+    file.write_text(f"{text}{generation},{generation},{100 * generation},1,8,1.0,1.0,1.0,{cell},1.0,5,0\n")
     (run / "finished.yaml").write_text(f"{{reason: generations, generation: {generation}, steps: 1}}\n")
 
 
@@ -111,7 +113,7 @@ def test_damaged_cells_of_a_trial_end_no_sweep(tmp_path):
     folder = make_folder(tmp_path / "out", halving={"first": 200, "unit": "steps"})
     end_all(folder, 3)
     names = [folder.path / trial.name / "metrics.csv" for trial in folder.trials]
-    names[0].write_text(names[0].read_text().replace(",300,3,", ",3.0E+02,?,"))
+    names[0].write_text(names[0].read_text().replace(",3,300,", ",?,3.0E+02,"))
     names[8].write_text(names[8].read_text().replace("0.9", "0.o9"))
     assert alive(folder) == [0.8]  # the evaluation of 0.9 is not known
 
@@ -171,32 +173,11 @@ def test_the_same_survivors_on_any_ranks_and_after_kills(run_mpies, start_mpies,
     assert_refused(other, "contains another sweep (halving: ", "first=3 unit='generations' eta=2")
 
 
-def test_what_halving_has_ended_is_not_called_complete(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    values = yaml.safe_load(CARTPOLE.replace("generations: 10", "generations: 8"))
-    halving = {"first": 2, "unit": "generations", "eta": 2}
-    found = mpies.sweep(values, {"solver.sigma": [0.1, 0.3]}, halving=halving, out="out", progress=False)
-    rows = {row["name"]: row for row in read_table(tmp_path / "out")}
-    dropped = next(name for name, row in rows.items() if row["state"] == "dropped")
-    listed = {row["path"]: row["status"] for row in json.loads(invoke("runs", "out", "--json").stdout)}
-    assert listed == {f"out/{name}": "dropped" if name == dropped else "finished" for name in rows}
-    assert found.run(dropped).status == "dropped"
-    ends = {}
-    for name in rows:
-        assert invoke("report", f"out/{name}").code == 0
-        ends[name] = ">dropped<" in (tmp_path / "out" / name / "report.html").read_text()
-    assert ends == {name: name == dropped for name in rows}
-    sigma = rows[dropped]["solver.sigma"]
-    mpies.train(values, f"solver.sigma={sigma}", out=f"out/{dropped}", progress=False)  # further, to its own end
-    assert found.run(dropped).status == "finished"
-
-
 @pytest.mark.parametrize(
     ("stop", "later"),
     [
         ({"generations": 4}, {"generations": 9}),
         ({"generations": 9, "target": 1}, {"generations": 9}),
-        ({"generations": 9, "seconds": 1e-6}, {"generations": 9}),
     ],
 )
 def test_a_later_end_is_still_the_same_sweep(stop, later, tmp_path, monkeypatch):
@@ -214,8 +195,8 @@ def test_a_later_end_is_still_the_same_sweep(stop, later, tmp_path, monkeypatch)
         assert read_digests(found.path / row["name"]) == read_digests(whole.path / row["name"])
 
 
-def test_a_trial_that_waits_for_its_rung_is_told_from_one_that_goes_on(tmp_path):
-    folder = make_folder(tmp_path / "out")
+def test_a_trial_that_waits_or_was_dropped_is_not_called_finished(here):
+    folder = make_folder(here / "out")
     index = RunIndex(folder.path)
     for number, trial in enumerate(folder.trials):
         end_rung(folder, trial, number, 3)
@@ -224,3 +205,10 @@ def test_a_trial_that_waits_for_its_rung_is_told_from_one_that_goes_on(tmp_path)
         assert statuses == ({"waiting"} if number < 8 else {"dropped", "finished"})
         reasons = {one["reason"] for one in index.summaries()}
         assert reasons == ({"waiting"} if number < 8 else {"dropped", "generations"})
+    listed = {row["path"]: row["status"] for row in json.loads(invoke("runs", "out", "--json", code=0).stdout)}
+    assert [listed[f"out/{trial.name}"] for trial in folder.trials] == ["dropped"] * 6 + ["finished"] * 3
+    for trial, is_dropped in ((folder.trials[0], True), (folder.trials[8], False)):
+        invoke("report", f"out/{trial.name}", code=0)
+        assert (">dropped<" in (folder.path / trial.name / "report.html").read_text()) == is_dropped
+    end_rung(folder, folder.trials[0], 0, 27)  # as where `mpies train` trains it to its own end
+    assert RunView(folder.path, folder.trials[0].name).status() == "finished"

@@ -20,7 +20,6 @@ DRAW = "'solver.sigma={uniform: [0.1, 1]}' --trials 3 --sampler"
         ("solver.kind=openai_es,snes", ["1 of 2 settings", "kind=snes: ", "solver.sigma_decay"]),  # the base has it
         ("solver.sigma=0.1 solver.sigma=0.2", ["solver.sigma is given twice"]),
         ("seed=1,2", ["--seeds"]),
-        ("--seeds x", ["seeds must be a number such as 5"]),
         ("solver.sigma=0.1 --trials 3", ["trials is for values that are drawn"]),
         ("'solver.sigma={uniform: [1, 2]}'", ["trials is missing"]),
         ("--ranks-per-run 2", ["--ranks-per-run is 2, but the job has 1 rank"]),
@@ -37,10 +36,7 @@ DRAW = "'solver.sigma={uniform: [0.1, 1]}' --trials 3 --sampler"
         ("'solver.sigma={uniform: [-1, 1]}' --trials 1 --sampler batch=1", ["sigma=-1: solver.sigma must"]),
         (f"{DRAW} batch=3 --halving first=1", ["sampler and halving cannot be used together"]),
         # A dry run, which also looks at memory.
-        (
-            "--dry-run solver.sigma=-1,0.1 policy.activation=tanh,none",
-            ["3 of 4 settings", "solver.sigma", "activation"],
-        ),
+        ("--dry-run solver.sigma=-1,0.1 policy.activation=tanh,none", ["3 of 4 settings", "sigma", "activation"]),
         ("--dry-run --ranks 2 --ranks-per-run 3", ["--ranks-per-run is 3, but the job has 2 ranks"]),
         ("--dry-run noise.size=100_000_000_000", ["a rank needs at least", "for noise.size, but"]),
         ("--dry-run solver.population=100_000_000_000", ["a rank needs at least", "for solver.population, but"]),

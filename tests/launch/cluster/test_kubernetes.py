@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +14,8 @@ import yaml
 from mpies.core.errors import ConfigError
 from mpies.launch.cluster import submit
 from mpies.launch.cluster.kubernetes import JobFiles, fit_mpijob, job_name, read_base
-from tests.launch.cluster.examples import CONFIG, JOB, OVERRIDES
+from tests.k8s.conftest import render
+from tests.launch.cluster.conftest import CONFIG, JOB, OVERRIDES
 from tests.support import HOME, assert_refused, invoke
 
 BASE = """
@@ -63,12 +63,6 @@ def folder(ball):
 
 def launch(*words, base="base"):
     return invoke("launch", "k8s", *words, "--dry-run", "--base", base)
-
-
-def render(folder):
-    """The manifests of a folder of Kustomize."""
-    done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True)
-    return list(yaml.safe_load_all(done.stdout))
 
 
 def launched(*words, base="base"):
@@ -142,18 +136,8 @@ def test_a_base_needs_a_single_mpijob(folder):
     ("part", "changed", "words", "message"),
     [
         ("shared-memory", "other", (), "its MPIJob have no volume shared-memory; add one that is an emptyDir"),
-        (
-            "configMap: {name: mpies-configs}",
-            "emptyDir: {}",
-            (),
-            "base: the launcher pods of its MPIJob have no volume",
-        ),
-        (
-            "command: [mpies, train], ",
-            "",
-            ("--sweep", "--seeds", "2"),
-            "base: its MPIJob has no 'command', but k8s/mpi-operator/base has; add it",
-        ),
+        ("configMap: {name: mpies-configs}", "emptyDir: {}", (), "the launcher pods of its MPIJob have no volume"),
+        ("command: [mpies, train], ", "", ("--sweep", "--seeds", "2"), "its MPIJob has no 'command', but k8s/mpi-op"),
     ],
 )
 def test_a_base_that_lacks_something_is_refused(part, changed, words, message, folder):
@@ -186,6 +170,7 @@ def user_files(folder):
 
 
 SWEEP = "cost.yaml", "--sweep", "--seeds", "2"
+COST_OF_3, OTHER = ["cost.py:cost", "environment.dimension=3"], "environment.id=other.py:cost"
 SECTION = 'environment={id: "other.py:cost", dimension: 2}'
 VARY = "environment.id: files that vary cannot be sent to the pods; launch a sweep for each"
 
@@ -196,17 +181,9 @@ VARY = "environment.id: files that vary cannot be sent to the pods; launch a swe
         (["own.yaml"], ["cost.py", "own.yaml"], "environment.id=/configs/cost.py:cost"),
         (["pole.yaml"], ["best.h5", "pole.yaml"], "policy.init_from=/configs/best.h5"),
         (SWEEP, ["cost.py", "cost_sweep.yaml"], "environment.id=/configs/cost.py:cost"),
-        (
-            [*SWEEP, "environment.id=other.py:cost"],
-            ["cost_sweep.yaml", "other.py"],
-            "environment.id=/configs/other.py:cost",
-        ),
+        ([*SWEEP, OTHER], ["cost_sweep.yaml", "other.py"], "environment.id=/configs/other.py:cost"),
         ([*SWEEP, SECTION], ["cost_sweep.yaml", "other.py"], "environment.id=/configs/other.py:cost"),
-        (
-            ["cost.py:cost", "environment.dimension=3"],
-            ["cost-cost.yaml", "cost.py"],
-            "environment.id=/configs/cost.py:cost",
-        ),
+        (COST_OF_3, ["cost-cost.yaml", "cost.py"], "environment.id=/configs/cost.py:cost"),
     ],
 )
 def test_files_of_the_user_are_sent(words, files, argument, user_files):
@@ -224,10 +201,7 @@ def test_files_of_the_user_are_sent(words, files, argument, user_files):
     ("words", "message"),
     [
         (["spaced.yaml"], "environment.id: own/my cost.py needs a name of its own in a ConfigMap"),
-        (
-            ["pole.yaml", "policy.init_from=old"],
-            "policy.init_from: old is a folder; name a file in it, such as old/best.",
-        ),
+        (["pole.yaml", "policy.init_from=old"], "old is a folder; name a file in it, such as old/best."),
         (["my ball.yaml"], "use only letters, digits, - . _"),
         (["kustomization.yaml"], "kustomization.yaml: the job has a file of this name beside it; rename the config"),
         ([*SWEEP, "environment.id=cost.py:cost,other.py:cost"], VARY),
@@ -298,12 +272,6 @@ def test_a_job_builds_on_the_overlays_that_the_docs_name(name, mode, storage, fo
     assert (claim["accessModes"], claim["resources"]["requests"]["storage"]) == ([mode], storage)
     assert (spec["mpiReplicaSpecs"]["Worker"]["replicas"], spec["slotsPerWorker"]) == (3, 6)
     assert pod_of(parts["MPIJob"], "Launcher")["containers"][0]["args"][0] == "/configs/ball.yaml"
-
-
-def test_launch_names_the_base_that_it_takes_where_none_is_given(folder):
-    said = invoke("launch", "k8s", "ball.yaml", "--dry-run").stdout
-    assert "mpies bench ball.yaml --out FILE" in said
-    assert "base: k8s/mpi-operator/base, whose volume many nodes must be able to write (ReadWriteMany); " in said
 
 
 def test_a_config_is_sent_in_utf_8_whatever_the_locale(run_mpies, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 
 from mpies.launch.cluster.pbs_lsf import SYSTEMS, batch_script
 from mpies.runs.formats.metrics import read_digests
-from tests.launch.cluster.examples import JOB
+from tests.launch.cluster.conftest import JOB
 from tests.support import CARTPOLE, invoke, wait_for
 
 HEADERS = {

@@ -9,7 +9,7 @@ import pytest
 
 from mpies.core.errors import ConfigError
 from mpies.launch.cluster.slurm import batch_script, list_options
-from tests.launch.cluster.examples import CONFIG, CONSTANTS, JOB
+from tests.launch.cluster.conftest import CONFIG, CONSTANTS, JOB
 from tests.support import HOME, assert_refused, invoke
 
 

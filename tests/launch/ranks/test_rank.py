@@ -12,23 +12,22 @@ import mpies
 from mpies.runs.files import default_out
 from mpies.runs.formats.checkpoint import newest_checkpoint
 from mpies.runs.formats.metrics import read_digests, read_metrics
-from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, assert_refused, read_files, wait_for
+from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, assert_refused, invoke, read_files, wait_for
 
 MISTAKES = [
     (["noise.size=20"], ["noise.size", "58"]),  # parameters of the policy: 4 * 8 + 8 + 8 * 2 + 2
     (["environment.id=CartPool-v1"], ["CartPool-v1", "did you mean CartPole-v"]),
-    (["environment.kwargs={colour: red}"], ["CartPole-v1", "colour"]),
     (["--out", "/proc/nowhere"], ["/proc/nowhere", "choose another --out"]),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "words"), MISTAKES)
-def test_a_mistake_ends_training_with_one_line_and_nothing_written(arguments, words, run_mpies, write_config, tmp_path):
-    config, before = write_config(CARTPOLE), read_files(tmp_path)
-    assert_refused(run_mpies(0, "train", config, *arguments), *words)
-    assert read_files(tmp_path) == before
+def test_a_mistake_ends_training_with_one_line_and_nothing_written(arguments, words, write_config, here):
+    config, before = write_config(CARTPOLE), read_files(here)
+    assert_refused(invoke("train", config, *arguments), *words)
+    assert read_files(here) == before
     if "--out" not in arguments:
-        assert_refused(run_mpies(0, "check", config, *arguments), *words)
+        assert_refused(invoke("check", config, *arguments), *words)
 
 
 def test_a_users_mistake_is_one_line_however_many_ranks_there_are(run_mpies, write_config):
@@ -37,7 +36,7 @@ def test_a_users_mistake_is_one_line_however_many_ranks_there_are(run_mpies, wri
     assert "Traceback" not in outcome.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_after_the_generation_with_code_75_and_the_run_goes_on(
     number, digests_of, start_mpies, run_mpies, write_config, tmp_path
 ):
