@@ -111,9 +111,12 @@ OTHER_PROCESSORS = {
     "here": {},
     "without kernels": {"WITHOUT_KERNELS": "1"},
     "without AVX-512": {"OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": "X86_V4"},
-    "without AVX": {"OPENBLAS_CORETYPE": "Prescott", "NPY_DISABLE_CPU_FEATURES": "X86_V4 X86_V3"},
-    # exp and log of the C library have variants with these instructions, which rarely round in another way
-    "without fused multiply-add": {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-AVX2,-FMA4"},
+    # exp and log of the C library have variants with fused multiply-add, which rarely round in another way
+    "without AVX and fused multiply-add": {
+        "OPENBLAS_CORETYPE": "Prescott",
+        "NPY_DISABLE_CPU_FEATURES": "X86_V4 X86_V3",
+        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-AVX2,-FMA4",
+    },
 }
 # The solvers are those of docs/reproducibility.md.
 PROGRAM = """

@@ -200,8 +200,6 @@ def propose(self):
     raise RuntimeError("one\n\n  two \x1b[31m three")
 # propose raised SystemExit...(wrong.py, line 61)
 def propose(self): sys.exit()
-# sample raised KeyError: 'x' (wrong.py, line 61)
-def sample(self, proposal, noise, sign, out): raise KeyError("x")
 # ...state_fields, which lacks `last`, `step_norm`;...
 class Options(RightOptions):
     overlaps = True
@@ -214,25 +212,15 @@ def update(self, proposal, results, moments):
 class Options(RightOptions):
     overlaps = True
 def predict_mean(self): return self.mean[:3]
-# population_indices raised ZeroDivisionError: division by zero (wrong.py, line...
-def population_indices(self, generation, batch): 1 / 0
 # moments raised ZeroDivisionError: division by zero (wrong.py, line...
 def moments(self, indices, weights, start, stop): 1 / 0
 # moments gives other numbers for blocks of coordinates than for all, but every rank sums a block
 def moments(self, indices, weights, start, stop): return np.zeros((1, 3), np.float32)
-# start raised ZeroDivisionError: division by zero (wrong.py, line...
-def start(self, mean): 1 / 0
 # `phase` of the state must be a number, an array of numbers or an optimizer, but is the text 'first'
 def state(self): return {**super().state(), 'phase': 'first'}
 # members raised ZeroDivisionError: division by zero (wrong.py, line...
 class Options(RightOptions):
     def members(self, dimension): 1 / 0
-# noise_rows raised ZeroDivisionError: division by zero (wrong.py, line...
-class Options(RightOptions):
-    def noise_rows(self, dimension): 1 / 0
-# <lambda> raised ZeroDivisionError: division by zero (wrong.py, line...
-class Options(RightOptions):
-    plays_mean = property(lambda self: 1 / 0)
 """
 WRONG_EXTERNAL = """
 # ...state_fields, which lacks `_candidates`, `best`, `history`, `lowest`;...
@@ -240,8 +228,6 @@ def draw(self):
     return list(self.best + np.random.default_rng().standard_normal((self.rows, self.dimension)))
 # update must leave a mean, float32 of shape (6,), but it is an array of shape () of float32
 def recommend(self): return None
-# learn raised IndexError: list index out of range (wrong.py, line 61)
-def learn(self, candidates, costs): candidates[8]
 """
 
 

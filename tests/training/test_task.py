@@ -236,6 +236,22 @@ def test_an_environment_that_never_ends_is_named_before_it_is_trained(length, ma
     assert not make_task().find_warnings()  # the pole of CartPole-v1 begins elsewhere with each seed
 
 
+UNSEEDED = """
+import numpy as np
+from tests.envs.misbehaving import Good
+class Unseeded(Good):
+    def observe(self):
+        return np.random.random(2).astype(np.float32)
+"""
+
+
+@pytest.mark.parametrize("name", ["unseeded.py:Unseeded", "tests.envs.misbehaving:Good"])
+def test_an_environment_that_ignores_its_seed_is_warned_of(name, here):
+    (here / "unseeded.py").write_text(UNSEEDED)
+    found = " ".join(make_task(environment={"id": name, "hide": [1]}).find_warnings())
+    assert (f"{name}: two episodes with the same seed differ" in found) == (name == "unseeded.py:Unseeded"), found
+
+
 def test_a_slow_environment_does_not_hold_up_the_ranks_that_wait_for_it(here, monkeypatch):
     """Each start tries it out, also one after the loss of a rank."""
     monkeypatch.setattr(trial, "PATIENCE", 0.2)

@@ -114,31 +114,6 @@ def test_generations_behind_the_newest_undamaged_checkpoint_are_recomputed(undis
     assert read_digests(run) == read_digests(undisturbed)
 
 
-def test_a_run_that_reaches_its_target_is_solved_after_100_fresh_episodes(train, tmp_path):
-    assert "solved: " in train("stop.target=5").stdout
-    rows = read_metrics(tmp_path / "run")
-    assert [row["generation"] for row in rows] == ["1", "2"]
-    assert rows[1]["eval_episodes"] == "105" and float(rows[1]["eval_mean"]) >= 5
-    assert yaml.safe_load((tmp_path / "run" / "finished.yaml").read_text())["reason"] == "solved"
-
-
-UNSEEDED = """
-import numpy as np
-from tests.envs.misbehaving import Good
-class Unseeded(Good):
-    def observe(self):
-        return np.random.random(2).astype(np.float32)
-"""
-
-
-@pytest.mark.parametrize("name", ["unseeded.py:Unseeded", "tests.envs.misbehaving:Good"])
-def test_an_environment_that_ignores_its_seed_is_warned_of(name, train, tmp_path):
-    (tmp_path / "unseeded.py").write_text(UNSEEDED)
-    settings = f"environment: {{id: '{name}', hide: [1]}}\nstop: {{generations: 1}}\n"
-    stderr = train("solver.population=4", text=settings).stderr
-    assert (f"{name}: two episodes with the same seed differ" in stderr) == (name == "unseeded.py:Unseeded"), stderr
-
-
 @pytest.mark.parametrize("reason", ["signal", "failures"])
 def test_a_run_that_is_interrupted_is_not_evaluated(reason, tmp_path):
     def prepare(trainer):
