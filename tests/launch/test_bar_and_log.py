@@ -8,14 +8,14 @@ from tests.support import FAULTY_MODULE, run_on_terminal
 TRAIN = "train", "config.yaml", "--out", "run", "--ranks", "2"
 
 # Three of ten episodes fail, each with another message, so that a generation logs several lines.  Episodes take so long
-# that the bar is drawn between generations.
+# that the bar is drawn between generations.  The episode of the evaluation at the end does not fail.
 CONFIG = """
 environment: {id: "faulty:Faulty-v0", kwargs: {share: 0.3}}
 policy: {hidden: []}
 solver: {population: 16}
 noise: {size: 1000}
-stop: {generations: 12, max_failures: 0.9}
-evaluation: {every: 0, episodes: 9}
+stop: {generations: 13, max_failures: 0.9}
+evaluation: {every: 0, episodes: 1}
 """
 MODULE = FAULTY_MODULE.replace('"out of balance"', 'f"out of balance by {self.bad_by:.6f}"').replace(
     "self.bad =", "time.sleep(0.05)\n        self.bad_by = np.random.default_rng(seed).normal()\n        self.bad ="
