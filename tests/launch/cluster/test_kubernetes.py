@@ -244,34 +244,25 @@ def test_an_overlay_renders_to_the_job(folder):
     assert parts["ConfigMap"]["data"] == {"ball.yaml": CONFIG}
 
 
-def test_no_job_takes_the_config_of_another(folder):
-    """Two sweeps of one config, each in a file of the same name, and a job of the repository's overlays."""
-    base = OVERLAYS / "sweep"
-    found = {part["metadata"]["name"]: part for part in render(base) if part["kind"] == "ConfigMap"}
-    for key in ("solver.sigma=0.1,0.2", "solver.population=64,128"):
-        outcome = launch("ball.yaml", "--sweep", key, base=base)
-        assert outcome.code == 0, outcome.stderr
-        parts = {part["kind"]: part for part in render(outcome.stdout.split()[-1])}
-        found[parts["ConfigMap"]["metadata"]["name"]] = parts["ConfigMap"]
-        command = pod_of(parts["MPIJob"], "Launcher")["containers"][0]["command"]
-        assert command[:3] == ["mpies", "sweep", "--hostfile"]
-    # Applied one after the other: what the jobs mount is still what they were started with.
-    kept = [yaml.safe_load(part["data"]["ball_sweep.yaml"]) for name, part in found.items() if name != "mpies-configs"]
-    assert [list(sweep["vary"]) for sweep in kept] == [["solver.sigma"], ["solver.population"]]
-    assert "lunar_lander_sweep.yaml" in found["mpies-configs"]["data"]
-
-
 @pytest.mark.parametrize(
-    ("name", "mode", "storage"), [("workstation", "ReadWriteOnce", "1Gi"), ("gke-minitaur", "ReadWriteMany", "1Ti")]
+    ("name", "mode", "storage", "words"),
+    [
+        ("workstation", "ReadWriteOnce", "1Gi", ["ball.yaml"]),
+        ("gke-minitaur", "ReadWriteMany", "1Ti", ["ball.yaml"]),
+        ("sweep", "ReadWriteMany", "1Ti", ["ball.yaml", "--sweep", "--seeds", "2"]),
+    ],
 )
-def test_a_job_builds_on_the_overlays_that_the_docs_name(name, mode, storage, folder):
-    """They are found from any folder."""
-    said, parts = launched("ball.yaml", "--nodes", 3, "--ranks-per-node", 6, base=f"k8s/mpi-operator/overlays/{name}")
+def test_a_job_builds_on_the_overlays_that_the_docs_name(name, mode, storage, words, folder):
+    """They are found from any folder, and their own ConfigMap is not the one that the job mounts."""
+    said, parts = launched(*words, "--nodes", 3, "--ranks-per-node", 6, base=f"k8s/mpi-operator/overlays/{name}")
     assert "base:" not in said
     claim, spec = parts["PersistentVolumeClaim"]["spec"], parts["MPIJob"]["spec"]
     assert (claim["accessModes"], claim["resources"]["requests"]["storage"]) == ([mode], storage)
     assert (spec["mpiReplicaSpecs"]["Worker"]["replicas"], spec["slotsPerWorker"]) == (3, 6)
-    assert pod_of(parts["MPIJob"], "Launcher")["containers"][0]["args"][0] == "/configs/ball.yaml"
+    container, sent = pod_of(parts["MPIJob"], "Launcher")["containers"][0], f"ball{'_sweep' * (name == 'sweep')}.yaml"
+    assert container["command"][:3] == ["mpies", "sweep" if name == "sweep" else "train", "--hostfile"]
+    assert container["args"][0] == f"/configs/{sent}"
+    assert parts["ConfigMap"]["metadata"]["name"] == "mpies-run-configs" and sent in parts["ConfigMap"]["data"]
 
 
 def test_a_config_is_sent_in_utf_8_whatever_the_locale(run_mpies, tmp_path, monkeypatch):
