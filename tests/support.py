@@ -227,6 +227,14 @@ def wait_for(condition, process=None, seconds=180):
         time.sleep(0.01)
 
 
+def write_program(path, text):
+    """Make a program of the shell at this Path, and its folder.  Returns its path as text."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
 def calling_lines(*parts):
     """What calls the caller: the lines of files whose paths hold one of these parts, or of all."""
     frame, lines = sys._getframe(2), []

@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 
 from mpies.comm import mpiexec
-from tests.support import mpiexec_or_skip
+from tests.support import mpiexec_or_skip, write_program
 
 
 def test_the_mpiexec_beside_this_python_comes_before_the_path(tmp_path, monkeypatch):
     for folder in ("python", "path"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "mpiexec").write_text("#!/bin/sh\n")
-        (tmp_path / folder / "mpiexec").chmod(0o755)
+        write_program(tmp_path / folder / "mpiexec", "")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python" / "python3"))
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     assert mpiexec.find() == str(tmp_path / "python" / "mpiexec")

@@ -8,7 +8,7 @@ from mpies.launch.doctor import Allocation
 from mpies.launch.forecast.cost import NodeMemory
 from mpies.launch.hosts import Host
 from mpies.launch.placement import Answer
-from tests.support import assert_refused, invoke
+from tests.support import assert_refused, invoke, write_program
 
 MB = 2**20
 
@@ -119,7 +119,6 @@ def test_the_kinds_of_pmi_are_found_wherever_srun_prints_them(tmp_path, monkeypa
     """Versions before 22.05 print them on standard error."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     for stream in (1, 2):
-        (tmp_path / "srun").write_text(f"#!/bin/sh\nprintf 'MPI types are...\\nnone\\npmi2\\npmix\\n' >&{stream}\n")
-        (tmp_path / "srun").chmod(0o755)
+        write_program(tmp_path / "srun", f"printf 'MPI types are...\\nnone\\npmi2\\npmix\\n' >&{stream}")
         found = {finding.subject: finding for finding in doctor.check_mpi(Allocation("Slurm job 7"))}
         assert found["starting ranks"].text.startswith("srun has pmix and pmi2, mpirun is ")

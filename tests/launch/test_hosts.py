@@ -9,6 +9,7 @@ from mpies.core.errors import ConfigError
 from mpies.launch import hosts as hosts_module
 from mpies.launch.hosts import GivenHosts, Host, Hostfile, SlurmHosts, Where, count_slots, expand_counts, find_source
 from mpies.launch.placement import Placement
+from tests.support import write_program
 
 
 @pytest.mark.parametrize(
@@ -35,9 +36,8 @@ def test_hosts_are_read_as_they_are_written(text, slots, expected, tmp_path):
 
 def test_a_program_tells_hosts_and_the_operator_their_slots(tmp_path):
     script = tmp_path / "discover_hosts.sh"
-    script.write_text("#!/bin/sh\necho w-0.job.ns.svc\necho w-1.job.ns.svc:5\n")
-    script.chmod(0o755)
-    source = find_source(None, str(script), {"OMPI_MCA_orte_set_default_slots": "3"})
+    program = write_program(script, "echo w-0.job.ns.svc\necho w-1.job.ns.svc:5")
+    source = find_source(None, program, {"OMPI_MCA_orte_set_default_slots": "3"})
     assert source.hosts() == [Host("w-0.job.ns.svc", 3), Host("w-1.job.ns.svc", 5)]
     script.write_bytes(b"#!/bin/sh\necho '\xe9n1 slots=2'\n")  # in another encoding: the host will not answer
     assert source.hosts() == [Host("\ufffdn1", 2)]
@@ -51,8 +51,7 @@ def test_a_slurm_job_tells_its_nodes_but_for_those_that_it_lost(tmp_path, monkey
         "scontrol": "for n in 1 2 3; do case $3 in *$n*) echo n$n;; esac; done",
         "squeue": "echo n1,n3",
     }.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+        write_program(tmp_path / name, text)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1,n2,n3", "SLURM_TASKS_PER_NODE": "4(x2),2"}
     assert SlurmHosts(job).hosts() == [Host("n1", 4), Host("n3", 2)]

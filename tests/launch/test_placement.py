@@ -29,7 +29,7 @@ from mpies.launch.placement import (
     judge_answer,
 )
 from mpies.runs.machine import versions
-from tests.support import CARTPOLE, assert_refused
+from tests.support import CARTPOLE, assert_refused, write_program
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 needs_sshd = pytest.mark.skipif(
@@ -192,8 +192,7 @@ def test_a_host_that_does_not_answer_is_known_and_this_one_is_not_asked():
 
 def test_a_host_whose_shell_prints_something_answers(tmp_path, monkeypatch):
     """Another host is this machine's shell here."""
-    (tmp_path / "ssh").write_text('#!/bin/sh\necho Welcome!\nfor word; do :; done\nsh -c "$word"\necho 0\n')
-    (tmp_path / "ssh").chmod(0o755)
+    write_program(tmp_path / "ssh", 'echo Welcome!\nfor word; do :; done\nsh -c "$word"\necho 0')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     host = Host("h1", 2)
     assert Placement(GivenHosts("h1"), job="a job").look_for_ranks([host]) == {"h1": True}

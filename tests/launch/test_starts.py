@@ -19,7 +19,7 @@ from mpies.launch.ranks import watches
 from mpies.launch.ranks.launcher import Launcher
 from mpies.launch.supervisor import FRUITLESS, Supervisor
 from mpies.runs.formats.metrics import read_metrics
-from tests.support import wait_for
+from tests.support import wait_for, write_program
 
 HERE = socket.gethostname()  # another name of localhost, which stands for another host
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
@@ -51,12 +51,6 @@ def supervise(tmp_path, monkeypatch):
         return Supervisor([*words], ranks, goal, Where(hosts, **options), Script(script))
 
     return supervise
-
-
-def write_program(path, text):
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return str(path)
 
 
 @pytest.mark.parametrize(

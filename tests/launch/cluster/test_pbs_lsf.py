@@ -14,7 +14,7 @@ import pytest
 from mpies.launch.cluster.pbs_lsf import SYSTEMS, batch_script
 from mpies.runs.formats.metrics import read_digests
 from tests.launch.cluster.conftest import JOB
-from tests.support import CARTPOLE, invoke, wait_for
+from tests.support import CARTPOLE, invoke, wait_for, write_program
 
 HEADERS = {
     "pbs": [
@@ -56,12 +56,9 @@ def test_a_script_trains_and_submits_itself_again_until_the_run_is_complete(kind
     _, number, folder, hosts, submit = SYSTEMS[kind]
     assert ended.code == 0 and ended.stdout.endswith(f"not run: {submit} < run.{kind}\n"), ended.stderr
     (here / "hosts").write_text("localhost\nlocalhost\n")
-    program = here / "bin" / submit.split()[0]
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\ncat >again; echo $MPIES_SUCCESSORS >>left\n")
-    program.chmod(0o755)
+    write_program(here / "bin" / submit.split()[0], "cat >again; echo $MPIES_SUCCESSORS >>left")
     variables = {number: "7.server", folder: str(here), hosts: str(here / "hosts")}
-    environment = os.environ | variables | {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    environment = os.environ | variables | {"PATH": f"{here}/bin:{os.environ['PATH']}"}
     script = (here / f"run.{kind}").read_text()
     assert f"PATH={Path(sys.executable).parent}:" in script
     config = (here / "pole.yaml").read_text()

@@ -16,7 +16,7 @@ from mpies.launch.cluster.kubernetes import collect_files
 from mpies.launch.forecast.cost import PROCESS
 from mpies.sweeps.trials import SweepOptions, load_sweep
 from tests.launch.cluster.conftest import CONFIG, CONSTANTS, JOB
-from tests.support import HOME, assert_refused, invoke
+from tests.support import HOME, assert_refused, invoke, write_program
 
 SWEEP = ["slurm", "ball.yaml", "--sweep"]
 VALUES = ("solver.population=64,128", "solver.sigma=0.1,0.2")
@@ -196,8 +196,7 @@ def test_what_to_measure_is_the_base_of_a_sweep_file(ball, write_config):
 def test_the_batch_script_of_the_repository_hands_its_words_to_mpies_sweep(tmp_path):
     """With a scontrol that knows where the script came from, and a library that prints."""
     (tmp_path / "train.sh").write_text("sweep() { printf '%s\\n' \"$@\"; }\n")
-    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho '   Command={tmp_path}/sweep.sbatch pole'\n")
-    (tmp_path / "scontrol").chmod(0o755)
+    write_program(tmp_path / "scontrol", f"echo '   Command={tmp_path}/sweep.sbatch pole'")
     done = subprocess.run(
         ["bash", HOME / "slurm/sweep.sbatch", "pole.yaml", "solver.sigma=1,2", "--seeds", "5"],
         env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7"},
