@@ -64,16 +64,12 @@ def test_folders_are_searched_seconds_name_their_machine_and_what_is_left_out_is
     (again / "metrics.csv").write_text("".join(metrics[:-1]))
     (runs / "begun").mkdir()
     (runs / "begun/config.yaml").write_text("environment: {id: A}")
-    command = "compare", runs, "--out", tmp_path, "--machine", "a laptop", "--format", "pdf"
-    ended = invoke(*command, code=0)
+    ended = invoke("compare", runs, "--out", tmp_path, "--machine", "a laptop", "--format", "pdf", code=0)
     assert describe_machine() not in ended.stdout and "seconds on a laptop" in ended.stdout
     begun, repeated = ended.stderr.splitlines()
     assert begun.startswith("left out: ") and "begun: has no generation yet" in begun
     assert repeated == f"left out: {again}: same config and seed as {first}"
-    content = (tmp_path / "comparison_vs_time.pdf").read_bytes()
-    assert content.startswith(b"%PDF")
-    invoke(*command)
-    assert (tmp_path / "comparison_vs_time.pdf").read_bytes() == content
+    assert (tmp_path / "comparison_vs_time.pdf").read_bytes().startswith(b"%PDF")
     (tmp_path / "nothing").mkdir()
     assert_refused(invoke("compare", tmp_path / "nothing"), "is neither a run nor a folder with runs; give one that")
 
