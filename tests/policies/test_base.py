@@ -7,18 +7,9 @@ from mpies.policies.mlp import MLPOptions
 from tests.policies.examples import BOX
 
 
-def test_rows_of_a_stack_begin_on_cache_lines():
-    for count, size in [(5, 37), (1, 1), (3, 16), (7, 1000)]:
-        stack = aligned_stack(count, size)
-        assert stack.shape == (count, size) and stack.dtype == np.float32
-        assert [row.ctypes.data % 64 for row in stack] == [0] * count
-        stack[:] = 1  # all of it is its own memory
-        assert stack.sum() == count * size
-
-
-def test_views_share_the_memory_of_the_stack_block_by_block():
+def test_parameters_are_the_weights_and_biases_of_one_layer_after_the_other():
     policy = make_policy(MLPOptions(hidden=[3], sampling="gaussian"), Interface(4, BOX))
-    assert policy.size == 4 * 3 + 3 + 3 * 2 + 2 + 2
+    assert policy.size == 4 * 3 + 3 + 3 * 2 + 2 + 2 and policy.matrices == ((0, 4, 3), (15, 3, 2))
     stack = aligned_stack(2, policy.size)
     stack[1] = np.arange(policy.size)
     views = policy.views(stack)
@@ -26,7 +17,6 @@ def test_views_share_the_memory_of_the_stack_block_by_block():
     assert np.array_equal(np.concatenate([view[1].ravel() for view in views]), stack[1])
     views[2][0, 1, 1] = 5
     assert stack[0, 4 * 3 + 3 + 3] == 5
-    assert policy.matrices == ((0, 4, 3), (15, 3, 2))
 
 
 def test_first_weights_have_columns_of_the_documented_norm():
