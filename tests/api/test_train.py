@@ -385,9 +385,9 @@ def test_an_error_that_an_environment_logs_in_a_job_is_shown_and_not_taken_for_t
 
 
 def test_a_limit_on_the_seconds_of_an_episode_holds_in_another_thread(tmp_path):
-    wait, sleep = "self.wait = 0.2 if seed % 3 == 0 else 0", "time.sleep(self.wait)"
+    wait, sleep = "self.wait = 0.3 if seed % 3 == 0 else 0", "time.sleep(self.wait)"
     (tmp_path / "slow.py").write_text(environment_module("Slow", reset=wait, step=sleep, length=3))
-    config = {"environment": {"id": "slow.py:Slow", "episode_timeout": 0.1}, "policy": {"hidden": []}}
+    config = {"environment": {"id": "slow.py:Slow", "episode_timeout": 0.25}, "policy": {"hidden": []}}
     config |= {"solver": {"population": 16}, "noise": {"size": 1000}, "stop": {"generations": 1, "max_failures": 1}}
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(train, config, "evaluation.episodes=1", "evaluation.every=0").result()
