@@ -47,6 +47,8 @@ def test_a_new_run_is_described_and_not_begun(dry_run):
     assert lines["ends"] == "at a mean return of 40, or after 10 generations or 5,000 steps"
     assert lines["a generation takes"].startswith("about ") and "6 episodes" in lines["a generation takes"]
     assert "with 3 ranks" in lines["memory of a node"] and lines["parameters"] == "58"
+    ranks = read_lines(dry_run("--ranks", "auto"))["ranks"]  # a quota of a container would lower it
+    assert 1 <= int(ranks.partition(",")[0].partition(" ")[0]) <= len(os.sched_getaffinity(0))
 
 
 def test_what_a_dry_run_says_of_a_run_is_what_training_then_does(dry_run, run_mpies, here):
