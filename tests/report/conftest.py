@@ -31,10 +31,11 @@ def train(folder, *arguments, pictures="0"):
 
 
 @pytest.fixture(scope="session")
-def two_runs(tmp_path_factory):
-    """A folder with the runs one-seed-1 and one-seed-2 of CONFIG, and config.yaml; not to be changed."""
-    folder = tmp_path_factory.mktemp("trained")
-    train(folder, "--out", "one", "--seeds", "2")
+def two_runs(trained, tmp_path_factory):
+    """A folder with the runs one-seed-1 and one-seed-2 of CONFIG; not to be changed."""
+    folder = tmp_path_factory.mktemp("two")
+    for seed in (1, 2):
+        shutil.copytree(trained(f"seed: {seed}\n{CONFIG}"), folder / f"one-seed-{seed}")
     return folder
 
 

@@ -9,20 +9,18 @@ from mpies.config import recipes
 from mpies.core.errors import ConfigError
 from mpies.report import records
 from mpies.report.records import read_record
-from tests.support import CARTPOLE, load_script, train
+from tests.support import CARTPOLE, load_script
 
 HEADING = "# A pole.\n# Policy: 8.\n# Solver: ES.\n# Published: none.\n# Budget: none.\n"
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(trained, tmp_path_factory):
     """Runs of a small recipe with three seeds, and one of another config."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in (1, 2, 3):
-        train(folder, f"seed: {seed}\n{CARTPOLE}", f"pole-seed-{seed}")
-    other = tmp_path_factory.mktemp("other")
-    train(other, CARTPOLE.replace("sigma: 0.1", "sigma: 0.2"), "steep")
-    return folder, other / "steep"
+        shutil.copytree(trained(f"seed: {seed}\n{CARTPOLE}"), folder / f"pole-seed-{seed}")
+    return folder, trained(CARTPOLE.replace("sigma: 0.1", "sigma: 0.2"))
 
 
 @pytest.fixture
@@ -93,7 +91,7 @@ def change_versions(run, without="", **versions):
 
 
 def test_runs_of_another_config_are_refused(script, runs, tmp_path):
-    with pytest.raises(ConfigError, match=r"steep: is no run of pole; these keys differ: solver.sigma$"):
+    with pytest.raises(ConfigError, match=r"run: is no run of pole; these keys differ: solver.sigma$"):
         script.record_runs([runs[1]], "pole")
     with pytest.raises(ConfigError, match="there is no recipe or variant of this name"):
         script.record_runs([runs[0]], "ball")
