@@ -214,7 +214,7 @@ def test_a_generation_whose_evaluation_is_abandoned_is_trained_again(start_mpies
     assert Replay(tmp_path / "run", 1).generation == 1
 
 
-@pytest.mark.parametrize("steps", ["1.35E+11", "damaged", ""])
+@pytest.mark.parametrize("steps", ["1.35E+11", ""])
 def test_a_run_whose_newest_row_has_other_numbers_goes_on(steps, run, train):
     """As a spreadsheet writes large ones."""
     *lines, newest = (run / "metrics.csv").read_text().splitlines(keepends=True)
