@@ -108,9 +108,11 @@ def make_env(
     if colon and prefix in BACKENDS:
         backend, environment_id = prefix, rest
     is_custom = custom_env.is_custom(environment_id)
-    path = environment_id if environment_id.endswith(".py") else environment_id.rpartition(":")[0]
+    path, _, name = (environment_id + ":" * environment_id.endswith(".py")).rpartition(":")
     if path.endswith(".py") and not is_custom:
         raise EnvironmentProblem(f"{environment_id}: name the class or function in it, as in {path}:NAME")
+    if "/" in path and name.isidentifier() and not is_custom:
+        raise EnvironmentProblem(f"{environment_id}: name the file in which it is, as in {path}.py:{name}")
     if backend == "auto":
         backend = choose_backend(environment_id, kwargs, envpool_env.is_installed())
     if frame_skip is not None:

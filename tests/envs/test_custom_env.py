@@ -9,12 +9,24 @@ from mpies.comm.serial import Serial
 from mpies.config.environment import EnvironmentSection
 from mpies.config.loading import validate_config
 from mpies.envs import EnvironmentProblem, make_env
+from mpies.envs.custom_env import is_custom
 from mpies.runs.formats.metrics import read_metrics
 from mpies.training.task import build_task, make_task_env
 from tests.envs.episodes import play
 from tests.support import HOME
 
 README = (HOME / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("environment_id", "expected"),
+    [
+        *(("own.py:Thing", True), ("package.module:Thing", True), ("ALE/Pong-v5", False)),
+        *(("some/path:Thing", False), (":Thing", False), ("own.py:", False)),
+    ],
+)
+def test_ids_of_the_user_are_told_from_those_of_a_registry(environment_id, expected):
+    assert is_custom(environment_id) == expected
 
 
 def test_the_environment_in_the_readme_trains_as_printed(tmp_path, run_mpies):

@@ -33,7 +33,7 @@ def test_an_id_finds_its_backend(environment_id, options, backend):
     env.close()
 
 
-NOTHING = ("", "no/such-v0", "nomodule_at_all:Thing-v0", "a:b:c", "some/path:Thing", ":Thing", "CartPole-v99")
+NOTHING = ("", "no/such-v0", "nomodule_at_all:Thing-v0", "a:b:c", ":Thing", "CartPole-v99")
 NO_DICT = "the observation of CartPole-v1 is a Box, not a Dict"
 NO_WEIGHT = "AntBulletEnv-v0: kwargs.electricity_cost must be a finite number"
 BULLET = "CartPoleBulletEnv-v1"
@@ -42,6 +42,7 @@ GAMES = {"TicTacToe-v1": 2, "KuhnPoker-v1": 2, "SparrowMahjong-v1": 3}
 REFUSED = [
     ("gymnasium", "LunarLandr-v3", {}, "did you mean .*LunarLander-v3"),
     ("envpool", "LunarLandr-v3", {"backend": "envpool"}, "did you mean .*LunarLander-v3"),
+    ("gymnasium", "some/path:Thing", {}, "^some/path:Thing: name the file in which it is, as in some/path.py:Thing"),
     *(("gymnasium", name, {}, f"^(environment.id {name!r} |{name} |{name}:)") for name in NOTHING),
     ("gymnasium", "CartPole-v1", {"backend": "gymnasium", "colour": "red"}, "CartPole-v1.*colour"),
     ("gymnasium", "CartPole-v1", {"backend": "gymnasium", "observations": ["state"]}, NO_DICT),
