@@ -207,6 +207,18 @@ def test_a_node_that_is_lost_before_the_first_start_is_left_out(submit, assert_u
     assert_undisturbed(run, TO_TARGET)
 
 
+def test_too_few_nodes_at_the_first_start_send_the_job_back_into_the_queue(submit, assert_undisturbed, cluster):
+    cluster.wait_until_idle()
+    with cluster.without("n3"):
+        job = submit("train.sbatch", "pole.yaml", environment={"MPIES_MIN_RANKS": "6"})
+        job.wait_for(lambda: "back into the queue" in job.log() and job.is_back_in_the_queue())
+    assert "but --min-ranks is 6" in job.log()
+    job.wait_for(cluster.is_idle)
+    job.start_again()
+    assert job.finish() == "COMPLETED", job.log()
+    assert_undisturbed(submit.folder / "runs" / "pole", TO_TARGET)
+
+
 def test_a_cancelled_job_stays_ended_and_loses_nothing(start_endless, assert_undisturbed, cluster):
     job, run = start_endless()
     cluster.run("scancel", job.number)
@@ -259,6 +271,15 @@ def test_the_jobs_of_an_array_share_a_sweep(submit, assert_undisturbed):
         for seed in ("1", "2"):
             run = folder / f"sigma={sigma}_seed={seed}"
             assert len(assert_undisturbed(run, TO_TARGET, f"solver.sigma={sigma}", f"seed={seed}")) == 4
+
+
+def test_a_sweep_comes_back_after_a_signal(submit, cluster):
+    job = submit("sweep.sbatch", "endless.yaml", "solver.sigma=0.1,0.2,0.3")
+    folder = submit.folder / "runs/endless_sweep_solver.sigma"
+    job.wait_for(lambda: sum(len(read_digests(table.parent)) >= 3 for table in folder.glob("*/metrics.csv")) >= 2)
+    cluster.run("scancel", "--batch", "--signal=USR1", job.number)
+    job.wait_for(job.is_back_in_the_queue)
+    assert "was stopped and has lost nothing; back into the queue" in job.log()
 
 
 def test_launch_submits_a_script_that_trains(submit, assert_undisturbed, cluster):
