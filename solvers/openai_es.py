@@ -5,12 +5,15 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from mpies.core.arrays import FloatArray
+from mpies.core.arrays import Float64s, FloatArray
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, fold_pairs, no_square, norm
 from mpies.solvers.optimizers import AdamOptions, AnyOptimizer, first_rate, make_optimizer
 from mpies.solvers.options import SMALL_NETWORK, Count, Fraction, NonNegative, Pairs, Positive, WholeNumber
 from mpies.solvers.shaping import shape
+
+FALL, LEAST = 0.7, 0.25  # of sigma and the learning rate on a plateau: a factor, and the least share of the first
+MEMORY = 0.9  # share of the average return that is kept in each generation
 
 
 class OpenAIESOptions(Pairs):
@@ -42,6 +45,11 @@ class OpenAIESOptions(Pairs):
         1.0, description="factor on the learning rate after each generation"
     )
     learning_rate_limit: NonNegative = Field(0.0, description="the learning rate never decays below this")
+    patience: WholeNumber = Field(
+        0,
+        description="generations without a new best of the mean return, which is averaged over about ten, after which "
+        "sigma and the learning rate fall by 0.7, down to a quarter of the first; 0: never",
+    )
     weight_decay: NonNegative | None = Field(
         None,
         description="weight decay: the gradient is reduced by this times the parameters (OpenAI's l2coeff); default 0 "
@@ -79,13 +87,18 @@ class OpenAIES(Solver[OpenAIESOptions, Gaussian]):
     """
 
     Options = OpenAIESOptions
-    state_fields = ("mean", "sigma", "learning_rate", "optimizer")
+
+    @property
+    def state_fields(self) -> tuple[str, ...]:
+        plateau = ("average_return", "best_average", "waited") if self.options.patience else ()
+        return ("mean", "sigma", "learning_rate", "optimizer", *plateau)
 
     def begin(self) -> None:
         self.optimizer = make_optimizer(self.options.optimizer, self.dimension)
         self.sigma = self.options.first_sigma(self.dimension)
         self.learning_rate = first_rate(self.options.optimizer, self.dimension)
-        self.gradient_norm = self.update_ratio = float("nan")
+        self.gradient_norm = self.update_ratio = self.average_return = float("nan")
+        self.best_average, self.waited = float("-inf"), 0
 
     def propose(self) -> Gaussian:
         return Gaussian(self.mean, np.full(1, self.sigma, np.float32))
@@ -110,6 +123,24 @@ class OpenAIES(Solver[OpenAIESOptions, Gaussian]):
         self.learning_rate = max(
             self.learning_rate * options.learning_rate_decay, min(options.learning_rate_limit, self.learning_rate)
         )
+        if options.patience and self._is_flat(results.returns):
+            least_sigma = LEAST * options.first_sigma(self.dimension)
+            least_rate = LEAST * first_rate(options.optimizer, self.dimension)
+            self.sigma = max(FALL * self.sigma, min(least_sigma, self.sigma))
+            self.learning_rate = max(FALL * self.learning_rate, min(least_rate, self.learning_rate))
+
+    def _is_flat(self, returns: Float64s) -> bool:
+        """Whether the average return has had no new best for as long as `patience`, or since this was said last."""
+        played = returns[np.isfinite(returns)]
+        if len(played):
+            now, before = float(played.mean()), self.average_return
+            self.average_return = now if np.isnan(before) else MEMORY * before + (1 - MEMORY) * now
+        self.waited += 1
+        if self.average_return > self.best_average:
+            self.best_average, self.waited = self.average_return, 0
+        is_flat = self.waited >= self.options.patience
+        self.waited = 0 if is_flat else self.waited
+        return is_flat
 
     def report(self) -> dict[str, float]:
         return {

@@ -15,6 +15,23 @@ def test_a_limit_above_the_first_value_keeps_it():
     assert solver.sigma == solver.learning_rate == solver.ask().scale[0] == 1
 
 
+def test_sigma_and_rate_fall_where_the_average_return_has_no_new_best():
+    options = OpenAIESOptions(population=2, sigma=1.0, patience=2, optimizer=AdamOptions(learning_rate=0.1))
+    solver = OpenAIES(options, 1)
+    solver.start(np.zeros(1))
+    found = []
+    # Averages 5, 5.1, 5.09, 5.19, 5.0, 4.8, then ever less: the first two in a row without a best are the sixth.
+    for mean in [5, 6, 5, 6.1, 3.3, 3, *6 * [0], 100]:
+        again = OpenAIES(options, 1)
+        again.start(np.zeros(1))
+        again.restore(solver.state())  # the wait is part of the state
+        solver = again
+        tell(solver, [[1]], [mean, np.nan] if mean == 5 else [mean - 1, mean + 1])
+        found.append(solver.sigma)
+    np.testing.assert_allclose(found, [1] * 5 + [0.7] * 2 + [0.49] * 2 + [0.343] * 2 + [0.25] * 2)
+    assert solver.learning_rate == pytest.approx(0.025)
+
+
 @pytest.mark.parametrize(("dimension", "sigma", "rate", "decay"), [(20_000, 0.1, 0.03, 0), (20_001, 0.02, 0.01, 0.005)])
 def test_defaults_follow_the_number_of_parameters(dimension, sigma, rate, decay):
     solver = OpenAIES(OpenAIESOptions(population=2), dimension)
