@@ -109,10 +109,9 @@ def make_env(
         backend, environment_id = prefix, rest
     is_custom = custom_env.is_custom(environment_id)
     path, _, name = (environment_id + ":" * environment_id.endswith(".py")).rpartition(":")
-    if path.endswith(".py") and not is_custom:
-        raise EnvironmentProblem(f"{environment_id}: name the class or function in it, as in {path}:NAME")
-    if "/" in path and name.isidentifier() and not is_custom:
-        raise EnvironmentProblem(f"{environment_id}: name the file in which it is, as in {path}.py:{name}")
+    if not is_custom and (path.endswith(".py") or ("/" in path and name.isidentifier())):
+        wanted = f"{path.removesuffix('.py')}.py:{name if name.isidentifier() else 'NAME'}"
+        raise EnvironmentProblem(f"{environment_id}: name a file, and the class or function in it, as in {wanted}")
     if backend == "auto":
         backend = choose_backend(environment_id, kwargs, envpool_env.is_installed())
     if frame_skip is not None:

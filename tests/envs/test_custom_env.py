@@ -57,7 +57,7 @@ def test_the_environment_in_the_readme_trains_as_printed(tmp_path, run_mpies):
         ("def Thing(): return 3", "own.py:Thing", "what it returned, an int, has no"),
         ("def Thing(a): pass", "own.py:Thing", "argument: 'a'; a function of a vector needs environment.dimension"),
         *(
-            ("class Thing: pass", name, "name the class or function in it, as in own.py:NAME")
+            ("class Thing: pass", name, "name a file, and the class or function in it, as in own.py:NAME")
             for name in ("own.py", "own.py:", "own.py:Thing()", "gymnasium:own.py:Thing-v0")
         ),
         (None, "nowhere.to_be:found", "nowhere.to_be cannot be imported (ModuleNotFoundError"),

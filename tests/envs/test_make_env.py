@@ -42,7 +42,7 @@ GAMES = {"TicTacToe-v1": 2, "KuhnPoker-v1": 2, "SparrowMahjong-v1": 3}
 REFUSED = [
     ("gymnasium", "LunarLandr-v3", {}, "did you mean .*LunarLander-v3"),
     ("envpool", "LunarLandr-v3", {"backend": "envpool"}, "did you mean .*LunarLander-v3"),
-    ("gymnasium", "some/path:Thing", {}, "^some/path:Thing: name the file in which it is, as in some/path.py:Thing"),
+    ("gymnasium", "some/path:Thing", {}, "^some/path:Thing: name a file.* as in some/path.py:Thing$"),
     *(("gymnasium", name, {}, f"^(environment.id {name!r} |{name} |{name}:)") for name in NOTHING),
     ("gymnasium", "CartPole-v1", {"backend": "gymnasium", "colour": "red"}, "CartPole-v1.*colour"),
     ("gymnasium", "CartPole-v1", {"backend": "gymnasium", "observations": ["state"]}, NO_DICT),
