@@ -108,10 +108,8 @@ def make_env(
     if colon and prefix in BACKENDS:
         backend, environment_id = prefix, rest
     is_custom = custom_env.is_custom(environment_id)
-    path, _, name = (environment_id + ":" * environment_id.endswith(".py")).rpartition(":")
-    if not is_custom and (path.endswith(".py") or ("/" in path and name.isidentifier())):
-        wanted = f"{path.removesuffix('.py')}.py:{name if name.isidentifier() else 'NAME'}"
-        raise EnvironmentProblem(f"{environment_id}: name a file, and the class or function in it, as in {wanted}")
+    if not is_custom:
+        custom_env.refuse_half_a_name(environment_id)
     if backend == "auto":
         backend = choose_backend(environment_id, kwargs, envpool_env.is_installed())
     if frame_skip is not None:

@@ -99,6 +99,14 @@ def is_custom(environment_id: str) -> bool:
     return bool(colon and name.isidentifier() and (is_module or source.endswith(".py")))
 
 
+def refuse_half_a_name(environment_id: str) -> None:
+    """Raise EnvironmentProblem where an id names a file and no callable in it, or leaves out the file's .py."""
+    path, _, name = (environment_id + ":" * environment_id.endswith(".py")).rpartition(":")
+    if path.endswith(".py") or ("/" in path and name.isidentifier()):
+        wanted = f"{path.removesuffix('.py')}.py:{name if name.isidentifier() else 'NAME'}"
+        raise EnvironmentProblem(f"{environment_id}: name a file, and the class or function in it, as in {wanted}")
+
+
 def find(environment_id: str) -> Callable[..., Any]:
     """The callable of that name.  Raises EnvironmentProblem if there is none."""
 

@@ -110,7 +110,7 @@ def test_what_is_wrong_is_explained_in_one_line(text, overrides, beginning, tmp_
         load_config(path, overrides)
     message = str(caught.value)
     assert begins(message, f"the command line{beginning}" if overrides else f"{path}: {beginning}"), message
-    assert "\n" not in message and len(message) < len(str(path)) + 220
+    assert "\n" not in message and len(message) < len(str(path)) + 240
 
 
 def test_an_error_of_the_file_stays_one_of_the_file_where_another_key_is_overridden(write_config):
