@@ -130,7 +130,7 @@ class OpenAIES(Solver[OpenAIESOptions, Gaussian]):
             self.learning_rate = max(FALL * self.learning_rate, min(least_rate, self.learning_rate))
 
     def _is_flat(self, returns: Float64s) -> bool:
-        """Whether the average return has had no new best for as long as `patience`, or since this was said last."""
+        """Whether the average return has had no new best for `patience` generations, counted anew after each fall."""
         played = returns[np.isfinite(returns)]
         if len(played):
             now, before = float(played.mean()), self.average_return
