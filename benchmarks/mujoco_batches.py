@@ -3,9 +3,10 @@
     python benchmarks/mujoco_batches.py [--steps 100] [--repeats 5] [--json FILE]
 
 For each task, in turn on one core: `mj_step` alone in 64 simulations, with random actions; the backend with the same
-actions; whole generations of OpenAI-ES with a linear policy, the first ones, played by the backend and by EnvPool.
-Then the memory that 64 simulations take, the share of the first generation that building and resetting take, and how
-many simulations a generation of 1,000 members has made.  Medians of the repeats and of their ratios.
+actions; whole generations of OpenAI-ES with a linear policy, the first ones, played by the backend and by EnvPool,
+with the default of `environment.seeds` and with the seeds of a generation, for which EnvPool builds less anew.
+Then the memory that 64 simulations take, the shares of the first generation that building and resetting and mj_step
+take, and how many simulations a generation of 1,000 members has made.  Medians of the repeats and of their ratios.
 """
 
 import argparse
@@ -40,6 +41,7 @@ TASKS: dict[str, Mapping[str, Any]] = {
 }
 OTHERS = ("Swimmer", "Reacher", "Pusher", "InvertedPendulum", "InvertedDoublePendulum", "HumanoidStandup")
 SHORT: dict[str, Mapping[str, Any]] = {f"{name}-v5": {} for name in OTHERS}
+SEEDS = ("pair", "generation")  # values of environment.seeds
 Figures = dict[str, float]
 
 
@@ -84,10 +86,10 @@ def compare_steps(env: MujocoEnv, steps: int, repeats: int) -> tuple[float, floa
     return count / statistics.median(ours for _, ours in pairs), statistics.median(one / ours for one, ours in pairs)
 
 
-def play_generations(name: str, backend: str, generations: int, members: int) -> float:
+def play_generations(name: str, backend: str, generations: int, members: int, seeds: str = "pair") -> float:
     """Steps per second of the first generations, with a linear policy that begins at zero."""
     values = {
-        "environment": {"id": name, "backend": backend, "seeds": "generation", "max_steps": LONGEST},
+        "environment": {"id": name, "backend": backend, "seeds": seeds, "max_steps": LONGEST},
         "policy": {"hidden": []},
         "solver": {"population": members},
         "noise": {"size": 1_000_000},
@@ -108,10 +110,13 @@ def play_generations(name: str, backend: str, generations: int, members: int) ->
     return float(sum(queue.finished()["steps"].sum() for queue in played)) / seconds
 
 
-def share_of_resets(name: str) -> tuple[float, int]:
-    """The share of the first generation's time that goes into opening batches, and how many simulations it has made."""
-    spent, made = [0.0], [0]
-    initialize, make = _MujocoBatch.__init__, mujoco.MjData
+def shares_of_generation(name: str) -> tuple[float, float, int]:
+    """The shares of the first generation that opening batches and mj_step take, and how many simulations it has made.
+
+    mj_step by the wall clock, which takes less time to read: nothing else may run.
+    """
+    spent, stepped, made = [0.0], [0.0], [0]
+    initialize, make, advance = _MujocoBatch.__init__, mujoco.MjData, mujoco.mj_step
 
     def opened(batch: _MujocoBatch, *arguments: Any) -> None:
         spent[0] += seconds_of(lambda: initialize(batch, *arguments))
@@ -120,12 +125,17 @@ def share_of_resets(name: str) -> tuple[float, int]:
         made[0] += 1
         return make(model)
 
-    _MujocoBatch.__init__, mujoco.MjData = opened, counted  # type: ignore[method-assign, misc]
+    def timed(*arguments: Any) -> None:
+        began = time.perf_counter()
+        advance(*arguments)
+        stepped[0] += time.perf_counter() - began
+
+    _MujocoBatch.__init__, mujoco.MjData, mujoco.mj_step = opened, counted, timed  # type: ignore[method-assign, misc]
     try:
         whole = seconds_of(lambda: play_generations(name, backend_of(name), 1, MANY))
     finally:
-        _MujocoBatch.__init__, mujoco.MjData = initialize, make  # type: ignore[method-assign, misc]
-    return spent[0] / whole, made[0]
+        _MujocoBatch.__init__, mujoco.MjData, mujoco.mj_step = initialize, make, advance  # type: ignore[method-assign, misc]
+    return spent[0] / whole, stepped[0] / whole, made[0]
 
 
 def resident() -> int:
@@ -150,18 +160,22 @@ def main() -> None:
             batch.close()
             steps, ratio = compare_steps(env, options.steps, options.repeats)
             figures |= {"steps/s": steps, "of mj_step": ratio}
-            figures["opening, share"], figures["simulations"] = share_of_resets(name)
+            shares = shares_of_generation(name)
+            figures |= zip(("opening, share", "mj_step, share", "simulations"), shares, strict=True)
         if key.endswith("-v5"):
-            ours, theirs, count = [], [], 2
-            for _ in range(options.repeats):
-                ours.append(play_generations(name, "mujoco", count, 128))
-                theirs.append(play_generations(name, "envpool", count, 128))
-            figures["generation, steps/s"] = statistics.median(ours)
-            figures["of EnvPool"] = statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+            for seeds in SEEDS:
+                ours, theirs = [], []
+                for _ in range(options.repeats):
+                    ours.append(play_generations(name, "mujoco", 2, 128, seeds))
+                    theirs.append(play_generations(name, "envpool", 2, 128, seeds))
+                ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+                figures[f"{seeds} seeds, steps/s"] = statistics.median(ours)
+                figures[f"{seeds} seeds, of EnvPool"] = statistics.median(ratios)
         found[key] = figures
         print(f"{key:20}" + "  ".join(f"{what} {value:,.3g}" for what, value in figures.items()), flush=True)
-    ratios = [figures["of EnvPool"] for figures in found.values() if "of EnvPool" in figures]
-    print(f"geometric mean of the ratios to EnvPool: {statistics.geometric_mean(ratios):.3f}")
+    for what in (f"{seeds} seeds, of EnvPool" for seeds in SEEDS):
+        mean = statistics.geometric_mean([figures[what] for figures in found.values() if what in figures])
+        print(f"{what}, geometric mean: {mean:.3f}")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -372,6 +372,7 @@ class _MujocoBatch(EpisodeBatch):
                 self.varied[name][row] = getattr(model, name)
         self._inertias = inertia
         self._leave()
+        self._fields = [(field, rows, own) for field, rows, own in self._fields if (rows != own).any()]
 
     def _enter(self, row: int) -> None:
         """Give the model the fields that this episode has for itself."""
