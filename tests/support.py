@@ -32,6 +32,8 @@ if "MPIES_TEST_HOME" not in os.environ:  # workers of pytest-xdist and ranks hav
     _home = tempfile.TemporaryDirectory()
     # The key that signs runs is not the developer's own.
     os.environ["MPIES_TEST_HOME"] = os.environ["XDG_CONFIG_HOME"] = _home.name
+# EnvPool would lead Matplotlib to a folder that may be another user's.
+os.environ.setdefault("MPLCONFIGDIR", f"{tempfile.gettempdir()}/mpies-tests-{os.getuid()}")
 os.environ.setdefault("MPIES_PICTURES", "0")  # each would be a process beside the tests
 WARM_START = WarmStart(mpiexec.environment())
 

@@ -30,8 +30,7 @@ MODULES = (
         "mpies.launch.forecast.dry_run",
         "mpies.sweeps.train_sweep",
     ),
-    *("mpies.api.train", "mpies.envs.gymnasium_env", "gymnasium", "h5py", "email.message", "numpy"),
-    *("matplotlib", "envpool"),  # in this order: EnvPool would lead Matplotlib to a folder that may be another user's
+    *("mpies.api.train", "mpies.envs.gymnasium_env", "gymnasium", "envpool", "h5py", "email.message", "numpy"),
 )
 
 
