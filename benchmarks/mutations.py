@@ -3,6 +3,7 @@
     python benchmarks/mutations.py solvers training --mutants 30 --seed 1 --json FILE
 
 In a copy of the tree, whose tests must pass, and fail where a file is broken.  Kernels (their C files) need Cython.
+The same command goes on with a FILE that is there: with its seed, on the same tree.
 """
 
 import argparse
@@ -17,15 +18,23 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 HOME = Path(__file__).resolve().parent.parent
 SWAPS = "Lt LtE, LtE Lt, Gt GtE, GtE Gt, Eq NotEq, Is IsNot, Add Sub, Sub Add, Mult Div, Div Mult, And Or, Or And"
 SWAPS_IN_C = "< <=, <= <, > >=, >= >, + -, - +, * /, += -=, *= /=, && ||, || &&"
+# Tests of a package that are in another folder.
+ALSO = {
+    "comm": ["tests/training/test_lost_ranks.py"],
+    "policies": ["tests/kernels"],
+    "rollouts": ["tests/kernels", "tests/training/test_rank_invariance.py"],
+}
 Edit = tuple[str, int, int, str]  # operator, first byte of what is replaced, the byte behind it, and by what
 
 
@@ -76,8 +85,8 @@ def mutants_of(node: ast.expr | ast.stmt, is_condition: bool) -> Iterator[tuple[
             yield "statement", "pass"
 
 
-def run_tests(home: Path, package: str, name: str) -> int:
-    """The exit code of pytest in a fork, which need not import other packages; below 0 after half an hour."""
+def run_tests(home: Path, package: str, name: str, limit: int = 1800) -> int:
+    """The exit code of pytest in a fork, which need not import other packages; below 0 after `limit` seconds."""
     if not (process := os.fork()):
         os.setsid()
         os.chdir(home)  # pytest puts it first into sys.path
@@ -85,15 +94,15 @@ def run_tests(home: Path, package: str, name: str) -> int:
         os.environ.update(PYTHONPATH=str(home), PYTHONDONTWRITEBYTECODE="1", TMPDIR=str(home.parent))
         for descriptor in range(3):
             os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
-        signal.alarm(1800)
-        files = [*map(str, home.glob(f"tests/{package}/**/test_{name}.py")), f"tests/{package}"]
+        signal.alarm(limit)
+        files = [*map(str, home.glob(f"tests/{package}/**/test_{name}.py")), f"tests/{package}", *ALSO.get(package, [])]
         os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files]))
     code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     subprocess.run(["pkill", "-KILL", "-s", str(process)])  # what is left of its session
     return code
 
 
-def try_mutant(home: Path, package: str, file: Path, edit: Edit) -> tuple[int | None, str]:
+def try_mutant(home: Path, package: str, limit: int, file: Path, edit: Edit) -> tuple[int | None, str]:
     """The exit code of a package's tests with an edit, None where that does not compile; and its diff."""
     before, name, is_built = file.read_bytes(), str(file.relative_to(home)), True
     after = before[: edit[1]] + edit[3].encode() + before[edit[2] :]
@@ -103,15 +112,15 @@ def try_mutant(home: Path, package: str, file: Path, edit: Edit) -> tuple[int | 
             library.unlink()  # a build that fails leaves it, and ends with code 0
         subprocess.run([sys.executable, "setup.py", "build_ext", "--inplace", "--force"], cwd=home, capture_output=True)
         is_built = any(home.glob("mpies/kernels/*.so"))
-    code = run_tests(home, package, file.stem) if is_built else None
+    code = run_tests(home, package, file.stem, limit) if is_built else None
     file.write_bytes(before)
     print(f"{name}, {edit[0]}: exit code {code}", flush=True)
     lines = before.decode().splitlines(), after.decode().splitlines()
     return code, "\n".join(difflib.unified_diff(*lines, name, name, n=0, lineterm=""))
 
 
-def run_package(package: str, count: int, seed: int) -> dict[str, object]:
-    """Test mutants of a package in a copy of the tree.  Returns how many there were, and the survivors' diffs."""
+def run_package(package: str, count: int, seed: int, found: dict[str, Any], save: Callable[[], None]) -> None:
+    """Test mutants of a package in a copy of the tree, those behind the `tried` first; `found` is saved after each."""
     with tempfile.TemporaryDirectory(prefix="mpies-mutations-") as folder:
         home = Path(folder).resolve() / "tree"
         shutil.copytree(HOME, home, symlinks=True, ignore=shutil.ignore_patterns(".git", ".venv", "runs"))
@@ -122,15 +131,20 @@ def run_package(package: str, count: int, seed: int) -> dict[str, object]:
             for edit in find(file.read_bytes().decode("latin-1")):
                 by_kind.setdefault(edit[0], []).append((file, edit))
         broken = by_kind["-="][0] if package == "kernels" else (files[0], ("broken", 0, 0, "raise ImportError\n"))
-        if run_tests(home, package, "") or not try_mutant(home, package, *broken)[0]:
+        began = time.monotonic()
+        failed, limit = run_tests(home, package, ""), int(60 + 3 * (time.monotonic() - began))
+        if failed or not try_mutant(home, package, limit, *broken)[0]:
             raise SystemExit(f"{package}: tests of the copy must pass, and fail where {broken[0].name} is broken")
         mixed = [random.Random(seed).sample(mutants, len(mutants)) for mutants in by_kind.values()]
         chosen = [mutant for mutants in zip_longest(*mixed) for mutant in mutants if mutant][:count]
-        ended = [try_mutant(home, package, *mutant) for mutant in chosen]
-    codes = [code for code, _ in ended if code is not None]
-    survivors = [diff for code, diff in ended if code == 0]
-    print(*survivors, f"{package}: {len(codes) - len(survivors)} of {len(codes)} were caught, seed {seed}", sep="\n")
-    return {"mutants": len(codes), "survivors": survivors}
+        for mutant in chosen[found["tried"] :]:
+            code, diff = try_mutant(home, package, limit, *mutant)
+            found["tried"] += 1
+            found["caught"] += code not in (None, 0)
+            found["survivors"] += [diff] if code == 0 else []
+            save()
+    caught, survivors = found["caught"], found["survivors"]
+    print(*survivors, f"{package}: {caught} of {caught + len(survivors)} were caught, seed {seed}", sep="\n")
 
 
 def main() -> None:
@@ -138,12 +152,20 @@ def main() -> None:
     parser.add_argument("packages", nargs="+")
     parser.add_argument("--mutants", type=int, default=60, help="of each package")
     parser.add_argument("--seed", type=int, default=random.randrange(1000))
-    parser.add_argument("--json", type=Path, default=os.devnull)
+    parser.add_argument("--json", type=Path, default=Path(os.devnull))
     options = parser.parse_args()
     for name in ("cma", "click", "gymnasium", "h5py", "psutil", "pydantic", "rich.console", "scipy.stats", "yaml"):
         __import__(name)
-    results = {package: run_package(package, options.mutants, options.seed) for package in options.packages}
-    options.json.write_text(json.dumps({"seed": options.seed, **results}, indent=1) + "\n")
+    results: dict[str, Any] = {"seed": options.seed}
+    if options.json.is_file():
+        results = json.loads(options.json.read_text())
+
+    def save() -> None:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+
+    for package in options.packages:
+        found = results.setdefault(package, {"tried": 0, "caught": 0, "survivors": []})
+        run_package(package, options.mutants, results["seed"], found, save)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -55,6 +56,20 @@ def test_the_kernel_tells_the_threads_of_a_core(tmp_path):
     folder.mkdir(parents=True)
     (folder / "thread_siblings_list").write_text("1-3,8\n")
     assert read_siblings({3, 4}, tmp_path) == {3: {1, 2, 3, 8}}
+
+
+def test_the_kernel_tells_how_long_threads_have_waited_and_processors_were_idle():
+    def waited():  # the second column: nanoseconds on a run queue
+        rows = [path.read_text().split() for path in Path("/proc/self/task").glob("*/schedstat")]
+        return sum(int(row[1]) for row in rows) / 1e9
+
+    def idle():
+        return [times.idle + times.iowait for times in psutil.cpu_times(percpu=True)]
+
+    for read, again in ((lambda: [cores._waited()], lambda: [waited()]), (lambda: list(cores._idle().values()), idle)):
+        before, found, after = again(), read(), again()
+        assert len(found) == len(before) > 0
+        assert all(low - 1e-6 <= value <= high + 1e-6 for low, value, high in zip(before, found, after, strict=True))
 
 
 class Bound(Serial):
@@ -118,8 +133,8 @@ def test_another_job_has_another_core(monkeypatch):
 def test_a_core_that_is_shared_is_let_go_while_another_one_is_idle(monkeypatch):
     mask = os.sched_getaffinity(0)
     monkeypatch.setattr(cores, "CHECK", 0.05)
-    waited = iter(range(1000))
-    monkeypatch.setattr(cores, "_waited", lambda: 0.0)
+    waited = iter(range(1000, 2000))
+    monkeypatch.setattr(cores, "_waited", lambda: 1000.0)  # before it had the core
     with hold_core(Serial()):
         held = os.sched_getaffinity(0)
         time.sleep(0.3)

@@ -134,8 +134,11 @@ OTHERS = {"work_counter", "abandon_requested", "request_abandon", "repair", "abo
 
 def test_every_collective_operation_is_guarded():
     assert COLLECTIVE.keys() | OTHERS == Communicator.__abstractmethods__
-    guarded = Guarded(Serial())
-    assert guarded.fail("it broke") == "it broke"
+    inner = Serial()
+    guarded = Guarded(inner)
+    assert not inner.abandon_requested and guarded.fail("it broke") == "it broke"
+    assert inner.abandon_requested
+    guarded.request_abandon()  # which no failure forbids
     for name, arguments in COLLECTIVE.items():
         with pytest.raises(PeerFailed, match="it broke"):
             getattr(guarded, name)(*arguments)
