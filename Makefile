@@ -29,7 +29,7 @@ $(VENV)/installed: setup.cfg setup.py pyproject.toml constraints.txt $(wildcard 
 	@if [ -z "$(PYTHON)" ]; then echo "make: no CPython >= 3.11 with venv found;" \
 		"install one (Debian: apt-get install python3 python3-venv) or say make PYTHON=/path/to/python3" >&2; exit 2; fi
 	$(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV), about 1.1 GB in a minute or two: mpies, simulators and an MPI (1 of 2)"
+	@echo "installing into $(VENV), about 1.2 GB in a minute or two: mpies, simulators and an MPI (1 of 2)"
 	@$(PIP) --quiet --editable '.[workstation]'
 	@echo "installing into $(VENV): EnvPool (2 of 2)"
 	@$(PIP) --quiet --no-deps envpool envpool-assets

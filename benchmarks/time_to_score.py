@@ -36,12 +36,7 @@ EVERYONE = ("ppo", "evotorch", "pycma", "evosax")
 # Task: environment, target, the recipe with its overrides, and the peers.
 TASKS: dict[str, tuple[str, float, list[str], tuple[str, ...]]] = {
     "cartpole": ("CartPole-v1", 475, ["cartpole"], EVERYONE),
-    "pendulum": (
-        "Pendulum-v1",
-        -200,
-        ["lunar_lander", "environment={id: Pendulum-v1}", "policy={}", "solver={}"],
-        (*EVERYONE, "sac"),
-    ),
+    "pendulum": ("Pendulum-v1", -200, ["pendulum"], (*EVERYONE, "sac")),
     "lunar_lander": ("LunarLander-v3", 200, ["lunar_lander"], EVERYONE),
     "lunar_lander_continuous": (
         "LunarLanderContinuous-v3",
@@ -50,7 +45,7 @@ TASKS: dict[str, tuple[str, float, list[str], tuple[str, ...]]] = {
         (*EVERYONE, "sac"),
     ),
     "bipedal_walker": ("BipedalWalker-v3", 300, ["bipedal_walker"], (*EVERYONE, "sac")),
-    "swimmer": ("Swimmer-v5", 325, ["swimmer"], (*EVERYONE, "sac")),
+    "swimmer": ("Swimmer-v5", 325, ["swimmer", "evaluation.every=1"], (*EVERYONE, "sac")),
     "hopper": ("Hopper-v5", 3000, ["hopper"], (*EVERYONE, "sac")),
     "half_cheetah": ("HalfCheetah-v5", 3000, ["half_cheetah"], (*EVERYONE, "sac")),
 }
