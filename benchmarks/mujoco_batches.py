@@ -6,7 +6,8 @@ For each task, in turn on one core: `mj_step` alone in 64 simulations, with rand
 actions; whole generations of OpenAI-ES with a linear policy, the first ones, played by the backend and by EnvPool,
 with the default of `environment.seeds` and with the seeds of a generation, for which EnvPool builds less anew.
 Then the memory that 64 simulations take, the shares of the first generation that building and resetting and mj_step
-take, and how many simulations a generation of 1,000 members has made.  Medians of the repeats and of their ratios.
+take, and how many simulations a generation of 1,000 members has made.  Medians of the repeats, and of their ratios;
+of three for the shares.
 """
 
 import argparse
@@ -160,7 +161,7 @@ def main() -> None:
             batch.close()
             steps, ratio = compare_steps(env, options.steps, options.repeats)
             figures |= {"steps/s": steps, "of mj_step": ratio}
-            shares = shares_of_generation(name)
+            shares = map(statistics.median, zip(*(shares_of_generation(name) for _ in range(3)), strict=True))
             figures |= zip(("opening, share", "mj_step, share", "simulations"), shares, strict=True)
         if key.endswith("-v5"):
             for seeds in SEEDS:
