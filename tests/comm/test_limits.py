@@ -43,3 +43,11 @@ def test_limits_of_control_groups_are_read_in_both_versions(group, files, expect
 def test_available_memory_is_less_than_what_the_machine_has():
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert total / 1000 < limits.available_memory() < total
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "text"),
+    [(0.25, "256 MB"), (1, "1.0 GB"), (9.5, "9.5 GB"), (10, "10 GB"), (10.9, "10 GB"), (2500, "2,500 GB")],
+)
+def test_how_sizes_are_shown(gigabytes, text):
+    assert limits.describe_size(int(gigabytes * 2**30)) == text

@@ -37,6 +37,12 @@ def write_solver(tmp_path, monkeypatch):
     return write
 
 
+def test_what_the_solvers_allow():
+    options = {kind: solver.Options for kind, solver in SOLVERS.items()}
+    assert {kind for kind in options if options[kind].overlaps} == {"ars", "openai_es", "pepg", "pgpe", "snes"}
+    assert {kind for kind in options if options[kind].takes_low_rank} == {"ars", "novelty_es", "openai_es"}
+
+
 def test_the_names_of_the_registry():
     names = "openai_es pepg pgpe ars snes sep_cma cr_fm_nes cma_es deep_ga novelty_es"
     assert " ".join(SOLVERS) == names and find_solver("openai_es") is SOLVERS["openai_es"] is OpenAIES
