@@ -32,8 +32,10 @@ SWAPS_IN_C = "< <=, <= <, > >=, >= >, + -, - +, * /, += -=, *= /=, && ||, || &&"
 # Tests of a package that are in another folder.
 ALSO = {
     "comm": ["tests/training/test_lost_ranks.py"],
+    "kernels": ["tests/policies"],
     "policies": ["tests/kernels"],
     "rollouts": ["tests/kernels", "tests/training/test_rank_invariance.py"],
+    "training": ["tests/runs/test_backend.py"],
 }
 Edit = tuple[str, int, int, str]  # operator, first byte of what is replaced, the byte behind it, and by what
 

@@ -8,7 +8,7 @@ from mpies.comm.serial import Serial
 from mpies.config.loading import as_yaml, validate_config
 from mpies.core.errors import ConfigError, NotEnoughSharedMemory
 from mpies.launch.forecast import dry_run
-from mpies.training.task import Task
+from mpies.training.task import ROLLOUT, Task, training_needs
 from mpies.training.trainer import make_trainer
 from tests.support import assert_refused, invoke
 
@@ -70,6 +70,20 @@ def test_what_is_needed_is_compared_with_what_may_be_used(monkeypatch):
         require_memory({"a": 1, "b": 11 * 2**30})
     task = Task(validate_config(CARTPOLE | {"solver": {"population": 10**18}}, "x"))  # it can be evaluated
     assert task.training_needs()["solver.population"] > limits.usable_memory()
+
+
+@pytest.mark.parametrize(("population", "episodes", "key"), [(6, 2, "population"), (2, 2, "episodes")])
+def test_what_training_needs(population, episodes, key):
+    solver = {"population": population, "episodes": episodes}
+    values = CARTPOLE | {"solver": solver, "noise": {"size": 5000}, "evaluation": {"episodes": 7}}
+    config, rollouts = validate_config(values, "x"), population * episodes
+    assert training_needs(config, 1000, 5) == {
+        "noise.size": 20_000,
+        "the parameters": 4000 * (min(5, rollouts) + 2),  # of the members that play side by side, of the mean, one more
+        SOLVER: config.solver.memory(1000),
+        f"solver.{key}": ROLLOUT * rollouts,
+        "evaluation.episodes": ROLLOUT * 7,
+    }
 
 
 def test_a_command_that_runs_out_of_memory_says_so_in_one_line(monkeypatch):
