@@ -169,7 +169,7 @@ def test_the_onnx_model_acts_but_for_rounding_through_whole_episodes(played, tmp
             assert found[0].shape == action.shape
             np.testing.assert_allclose(found[0], action, rtol=1e-5, atol=1e-5)
     feed = {"observation": np.stack([observations[0] for observations in episodes])}  # a batch of first steps
-    feed |= {"state": np.zeros((len(episodes), width), np.float32) for width in carried}
+    feed |= dict(zip(["state"], (np.zeros((len(episodes), width), np.float32) for width in carried), strict=False))
     first = [taken[0] for taken in actions]
     np.testing.assert_allclose(session.run(["action"], feed)[0], first, rtol=1e-5, atol=1e-5)
 
