@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mpies.core.options import Arguments, Count, Fraction, Options, Positive, Real, Text, WholeNumber
+from mpies.core.options import Arguments, Count, Fraction, Options, Positive, Real, RealOrAuto, Text, WholeNumber
 from mpies.envs import FUNCTIONS
 from mpies.envs.custom_env import is_custom
 
@@ -82,10 +82,10 @@ class EnvironmentSection(Options):
     ignored_rewards: list[Real] = Field(
         [], description="in training, rewards of exactly these values count as 0, such as [-100] of BipedalWalker"
     )
-    reward_shift: Real = Field(
+    reward_shift: RealOrAuto = Field(
         0.0,
         description="in training, this number is subtracted from the reward of each step, for instance a bonus for "
-        "surviving",
+        "surviving; auto subtracts half of what a longer episode gains by each step, anew in each generation",
     )
     behaviour: list[Text] = Field(
         [],

@@ -2,7 +2,7 @@
 
 import math
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 
@@ -18,6 +18,17 @@ def _number(value: Any) -> Any:
             raise ValueError("must be a number")
         return float(value)
     return value
+
+
+def _number_or_auto(value: Any) -> Any:
+    if isinstance(value, str) and value == "auto":
+        return value
+    try:
+        if math.isfinite(number := float(_number(value))):
+            return number
+    except (OverflowError, TypeError, ValueError):
+        pass
+    raise ValueError("must be a number or auto")
 
 
 def _integer(value: Any) -> Any:
@@ -65,6 +76,7 @@ def _arguments(values: dict[str, Any]) -> dict[str, Any]:
 
 
 Real = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+RealOrAuto = Annotated[float | Literal["auto"], BeforeValidator(_number_or_auto)]
 Positive = Annotated[Real, Field(gt=0)]
 NonNegative = Annotated[Real, Field(ge=0)]
 Fraction = Annotated[Real, Field(ge=0, le=1)]

@@ -18,7 +18,7 @@ from mpies.runs.formats.hdf5 import Arrays
 from mpies.runs.formats.metrics import COLUMNS, Cell, Row
 from mpies.runs.formats.policy_file import select
 from mpies.runs.snapshot import Evaluation, Snapshot
-from mpies.solvers.base import AnySolver
+from mpies.solvers.base import AnySolver, Results
 from mpies.solvers.moments import norm
 from mpies.training.evaluation.generation import GenerationSpec, PlayedGeneration
 from mpies.training.evaluation.overlap import EarlySpecs
@@ -128,10 +128,15 @@ class Learner:
         """The spec of the early members of the generation after this one: around where the mean is expected to be."""
         return self.early.fix(self.ask(), self.solver.predict_mean())
 
-    def tell(self, spec: GenerationSpec, population: PlayedGeneration, moments: Float32s, seconds: float) -> None:
-        """Take the step of a generation.  moments: (orders, d), of all its members.  seconds: that it took."""
+    def tell(
+        self, spec: GenerationSpec, results: Results, population: PlayedGeneration, moments: Float32s, seconds: float
+    ) -> None:
+        """Take the step of a generation.
+
+        results: what the solver learns from.  moments: (orders, d), of all members.  seconds: that it took.
+        """
         self._mean_before = self.solver.mean.copy()
-        self.solver.tell(spec.proposal, population.results, moments)
+        self.solver.tell(spec.proposal, results, moments)
         early = self.early.advance()
         if population.record is not None:  # the ledger has the statistics and the clock after this step
             self._load_progress(population.record)

@@ -74,7 +74,8 @@ def make_task_env(section: EnvironmentSection, rebuild: bool | None = None, node
         **section.kwargs,
     )
     env.clock = stopwatch.now
-    changes = section.hide, section.action_repeat, section.ignored_rewards, section.reward_shift
+    shift = 0.0 if section.reward_shift == "auto" else section.reward_shift  # auto: mpies.training.update
+    changes = section.hide, section.action_repeat, section.ignored_rewards, shift
     return change_task(env, section.id, *changes)
 
 

@@ -1,7 +1,7 @@
 """The update of a generation on all ranks; the same live, resumed and replayed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,14 @@ from mpies.solvers.base import AnySolver, Results
 from mpies.solvers.registry import find_solver
 from mpies.solvers.sampling import noise
 from mpies.solvers.sampling.directions import Directions
+from mpies.solvers.shaping import without_length
 from mpies.solvers.sum_moments import sum_moments
 from mpies.training.evaluation.generation import GenerationSpec, MeanPolicy, Part, PlayedGeneration
 from mpies.training.evaluation.noise_tables import NoiseTables
 from mpies.training.evaluation.overlap import FIRST, count_early_members
 from mpies.training.learner import Learner
 
+LENGTH_SHARE = 0.5  # of what a step more of an episode gains: at 1, members learn to end their episodes at once
 ROWS_KEY = "solver.population (solver.parents of deep_ga)"  # decides how many rows a proposal has
 
 
@@ -108,11 +110,15 @@ class Updater:
         The step treats all members as sampled from the newest spec, that of the last part.
         """
         spec = parts[-1].spec
+        results = population.results
+        if self.config.environment.reward_shift == "auto":
+            lengths = results.steps / self.config.solver.episodes
+            results = replace(results, returns=without_length(results.returns, lengths, LENGTH_SHARE))
         with np.errstate(all="ignore"):  # a step may overflow; the returns of its members show it
-            moments = sum_moments(self.solver, spec.proposal, population.results, population.indices, self.comm)
+            moments = sum_moments(self.solver, spec.proposal, results, population.indices, self.comm)
             if self.learner:
                 assert moments is not None and self._began is not None
-                self.learner.tell(spec, population, moments, stopwatch.now() - self._began)
+                self.learner.tell(spec, results, population, moments, stopwatch.now() - self._began)
         self._began = None
         self.generation += 1
 

@@ -1,7 +1,9 @@
+import math
+
 import pytest
 from pydantic import ValidationError
 
-from mpies.core.options import Count, Options, Positive, Real, Text, WholeNumber
+from mpies.core.options import Count, Options, Positive, Real, RealOrAuto, Text, WholeNumber
 
 
 class Section(Options):
@@ -10,6 +12,7 @@ class Section(Options):
     count: Count = 1
     whole: WholeNumber = 0
     text: Text = ""
+    either: RealOrAuto = 0.0
 
 
 @pytest.mark.parametrize(
@@ -24,6 +27,9 @@ class Section(Options):
         ("count", 5.0, 5),
         ("whole", "1_000", 1000),
         ("text", "1e-3", "1e-3"),
+        ("either", "1e-3", 0.001),
+        ("either", -2, -2.0),
+        ("either", "auto", "auto"),
     ],
 )
 def test_values_are_converted_by_the_type_of_their_key(key, given, expected):
@@ -35,6 +41,7 @@ def test_values_are_converted_by_the_type_of_their_key(key, given, expected):
     ("key", "given", "message"),
     [
         ("number", True, "must be a number"),
+        *(("either", value, "must be a number or auto") for value in (True, "Auto", "1e999", [1], 10**999, math.inf)),
         ("number", "fast", "must be a number"),
         ("number", "0x10", "must be a number"),
         ("number", "1_e5", "must be a number"),

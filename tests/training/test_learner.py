@@ -51,7 +51,8 @@ def advance(learner, population=None, seconds=0.5, generations=1):
             learner.ask_early()
         random = np.random.default_rng(learner.clock.generation)
         moments = random.standard_normal((1, learner.solver.dimension)).astype(np.float32)
-        learner.tell(ready or spec, population or make_population(), moments, seconds)
+        population = population or make_population()
+        learner.tell(ready or spec, population.results, population, moments, seconds)
 
 
 def copy_of(arrays):
@@ -194,7 +195,7 @@ def test_every_solver_has_the_ratio_of_its_step_to_its_mean(kind):
     weights = learner.solver.compute_weights(make_population().results, spec.proposal)
     shape = len(weights.linear) + len(weights.square), learner.solver.dimension
     moments = np.abs(np.random.default_rng(1).standard_normal(shape)).astype(np.float32)
-    learner.tell(spec, make_population(), moments, 0.5)
+    learner.tell(spec, make_population().results, make_population(), moments, 0.5)
     mean = learner.solver.mean
     ratio = np.linalg.norm(mean - before) / np.linalg.norm(mean)
     assert ratio > 0 and learner.snapshot(make_population()).row["update_ratio"] == pytest.approx(ratio, rel=1e-4)

@@ -72,7 +72,7 @@ policy: {hidden: [], initial: zeros}
 solver: {kind: pgpe, population: 20, interactions: 700, sigma: 0.1}
 """,
     "parts": 'environment: {id: "tests.envs.rover:Rover", kwargs: {actions: mixed}, max_steps: 20}' + SMALL,
-    "one-hot": 'environment: {id: "gymnasium:Blackjack-v1", max_steps: 20}' + SMALL,
+    "one-hot": 'environment: {id: "gymnasium:Blackjack-v1", max_steps: 20, reward_shift: auto}' + SMALL,
     "reused": 'environment: {id: "own.py:ReusesArrays"}' + SMALL,
 }
 CONFIGS = TASKS | {kind: FUNCTION % (kind, options) for kind, options in KINDS.items()} | OTHERS

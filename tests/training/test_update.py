@@ -1,6 +1,7 @@
 """The update on all ranks: the same live and replayed, on one rank and on three."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -51,6 +52,21 @@ def apply_generations(updater, generations=3):
     for _ in range(generations):
         parts, _ = updater.next_parts()
         updater.apply(parts, play(updater))
+
+
+def test_an_automatic_shift_takes_half_of_what_length_gains_from_what_the_solver_learns():
+    means = []
+    for shift, returns in (("auto", [1, 3, 5, np.nan]), (0, [0, 1, 2, np.nan])):  # a step gains 2
+        sections = {"environment": {"id": "CartPole-v1", "reward_shift": shift}, "noise": {"size": 5000}}
+        config = validate_config(sections | {"solver": {"population": 4, "episodes": 2}}, "x")
+        updater = Updater(config, make_solver(config, DIMENSION), Serial())
+        learner = Learner(config, updater.solver, 0)
+        learner.start({"parameters": np.zeros(DIMENSION)})
+        updater.begin(learner)
+        results = replace(Results.of(returns), steps=np.array([2, 4, 6, 9]))
+        updater.apply(updater.next_parts()[0], PlayedGeneration(results, updater.solver.population_indices(0, 0)))
+        means.append(updater.solver.mean)
+    assert means[0].tobytes() == means[1].tobytes() and means[0].any()
 
 
 @on_one_and_three_ranks
