@@ -72,6 +72,12 @@ def test_seeds_depend_on_seed_generation_and_batch_and_antithetic_pairs_share_th
     assert (shared.reshape(6, 2) == shared[:2]).all() and shared[0] != shared[1]
 
 
+@pytest.mark.parametrize("name", ["evaluation_seeds", "held_out_action_seeds"])
+def test_seeds_of_held_out_episodes_are_those_of_the_run_or_of_another_seed(name):
+    ours, other = (getattr(make_task(seed=seed), name) for seed in (1, 2))
+    assert ours(3, 0, 6).tolist() == other(3, 0, 6, seed=1).tolist() != other(3, 0, 6).tolist()
+
+
 SWIMMER = {"id": "Swimmer-v5", "backend": "envpool", "seeds": "generation"}
 
 
