@@ -21,7 +21,7 @@ from mpies.training.evaluation.noise_tables import NoiseTables
 from mpies.training.evaluation.overlap import FIRST, count_early_members
 from mpies.training.learner import Learner
 
-LENGTH_SHARE = 0.5  # of what a step more of an episode gains: at 1, members learn to end their episodes at once
+LENGTH_SHARE = 0.5  # of what a step more of an episode gains; with 0.8, Walker2d-v5 learned more slowly
 ROWS_KEY = "solver.population (solver.parents of deep_ga)"  # decides how many rows a proposal has
 
 
@@ -111,10 +111,10 @@ class Updater:
         """
         spec = parts[-1].spec
         results = population.results
-        if self.config.environment.reward_shift == "auto":
-            lengths = results.steps / self.config.solver.episodes
-            results = replace(results, returns=without_length(results.returns, lengths, LENGTH_SHARE))
         with np.errstate(all="ignore"):  # a step may overflow; the returns of its members show it
+            if self.config.environment.reward_shift == "auto":
+                lengths = results.steps / self.config.solver.episodes
+                results = replace(results, returns=without_length(results.returns, lengths, LENGTH_SHARE))
             moments = sum_moments(self.solver, spec.proposal, results, population.indices, self.comm)
             if self.learner:
                 assert moments is not None and self._began is not None
