@@ -94,8 +94,9 @@ def run_tests(home: Path, package: str, name: str, limit: int = 1800) -> int:
         os.chdir(home)  # pytest puts it first into sys.path
         sys.dont_write_bytecode = True  # compiled code is told by size and second, which two mutants may share
         os.environ.update(PYTHONPATH=str(home), PYTHONDONTWRITEBYTECODE="1", TMPDIR=str(home.parent))
-        for descriptor in range(3):
-            os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+        output = os.open(home.parent / "output", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        for descriptor, file in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
+            os.dup2(file, descriptor)
         signal.alarm(limit)
         files = [*map(str, home.glob(f"tests/{package}/**/test_{name}.py")), f"tests/{package}", *ALSO.get(package, [])]
         os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files]))
@@ -125,7 +126,7 @@ def run_package(package: str, count: int, seed: int, found: dict[str, Any], save
     """Test mutants of a package in a copy of the tree, those behind the `tried` first; `found` is saved after each."""
     with tempfile.TemporaryDirectory(prefix="mpies-mutations-") as folder:
         home = Path(folder).resolve() / "tree"
-        shutil.copytree(HOME, home, symlinks=True, ignore=shutil.ignore_patterns(".git", ".venv", "runs"))
+        shutil.copytree(HOME, home, symlinks=True, ignore=shutil.ignore_patterns(".git", ".venv"))
         files = sorted((home / "mpies" / package).resolve().rglob("*.[ch]" if package == "kernels" else "*.py"))
         by_kind: dict[str, list[tuple[Path, Edit]]] = {}
         for file in files:
@@ -136,6 +137,7 @@ def run_package(package: str, count: int, seed: int, found: dict[str, Any], save
         began = time.monotonic()
         failed, limit = run_tests(home, package, ""), int(60 + 3 * (time.monotonic() - began))
         if failed or not try_mutant(home, package, limit, *broken)[0]:
+            print(Path(folder, "output").read_text()[-3000:])
             raise SystemExit(f"{package}: tests of the copy must pass, and fail where {broken[0].name} is broken")
         mixed = [random.Random(seed).sample(mutants, len(mutants)) for mutants in by_kind.values()]
         chosen = [mutant for mutants in zip_longest(*mixed) for mutant in mutants if mutant][:count]

@@ -38,6 +38,7 @@ PreemptMode=REQUEUE
 ReturnToService=2
 KillWait=3
 SlurmdTimeout=10
+MessageTimeout=60
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 StateSaveLocation={folder}/state
@@ -191,7 +192,7 @@ class Cluster:
         options = {"env": self.environment, "capture_output": True, "text": True, "timeout": 300} | more
         done = subprocess.run([str(word) for word in command], **options)
         if done.returncode:
-            raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+            raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
 
     def job(self, number):
