@@ -1,4 +1,4 @@
-"""Files that are never half-written."""
+"""Files that are never half-written, and where a run is."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mpies.runs.files import AppendOnlyFile, write_atomically
+from mpies.runs.files import AppendOnlyFile, default_out, write_atomically
 
 
 def test_a_write_that_fails_leaves_the_old_content_and_no_other_file(tmp_path, monkeypatch):
@@ -111,3 +111,13 @@ def test_records_are_added_behind_the_part_to_keep_once_under_a_name_and_synced_
     for name in ("log", "absent"):  # one that is to be empty need not exist
         AppendOnlyFile(tmp_path / name, 0).append(b"new")
         assert (tmp_path / name).read_bytes() == b"new"
+
+
+def test_a_run_without_out_is_named_by_its_config_and_overrides():
+    assert default_out("configs/lander.yaml", []) == Path("runs/lander")
+    overrides = ["solver.sigma=0.05", "environment.id=a/b:C-v1", "policy.hidden=[8, 8]"]
+    name = "lander_solver.sigma=0.05_environment.id=a-b-C-v1_policy.hidden=-8,-8-"
+    assert default_out("lander.yaml", overrides) == Path("runs") / name
+    assert default_out("maps/rooms.py:Small", ["seed=4"]) == Path("runs/rooms-Small_seed=4")
+    assert default_out("rooms.py", []) == Path("runs/rooms")
+    assert default_out("pkg.maps:A", []) == Path("runs/pkg.maps-A") != default_out("pkg.others:A", [])

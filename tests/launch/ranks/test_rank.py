@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import mpies
-from mpies.runs.files import default_out
 from mpies.runs.formats.checkpoint import newest_checkpoint
 from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, assert_refused, invoke, read_files, wait_for
@@ -52,19 +51,6 @@ def test_a_signal_stops_after_the_generation_with_code_75_and_the_run_goes_on(
     assert not (run / "finished.yaml").exists() and not (run / "writer.json").exists()
     run_mpies(0, "train", config, "--out", "run", f"stop.generations={max(made + 1, 10)}", code=0)
     assert read_digests(run)[:10] == digests_of(CARTPOLE)
-
-
-def test_a_run_without_out_is_named_by_its_config_and_overrides():
-    assert default_out("configs/lander.yaml", []) == Path("runs/lander")
-    overrides = ["solver.sigma=0.05", "environment.id=a/b:C-v1", "policy.hidden=[8, 8]"]
-    assert default_out("lander.yaml", overrides).parent == Path("runs")
-    assert default_out("lander.yaml", overrides).name == (
-        "lander_solver.sigma=0.05_environment.id=a-b-C-v1_policy.hidden=-8,-8-"
-    )
-    assert default_out("lander.yaml", overrides) != default_out("lander.yaml", overrides[:1])
-    assert default_out("maps/rooms.py:Small", ["seed=4"]) == Path("runs/rooms-Small_seed=4")
-    assert default_out("rooms.py", []) == Path("runs/rooms")
-    assert default_out("pkg.maps:A", []) == Path("runs/pkg.maps-A") != default_out("pkg.others:A", [])
 
 
 def test_ctrl_c_ends_what_is_no_training_without_a_traceback(tmp_path):
