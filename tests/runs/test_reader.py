@@ -84,7 +84,7 @@ def test_the_state_follows_the_writer(run, tmp_path):
     assert run.state() == "running" and run.silence() < 5
     writer.release()
     (tmp_path / "a" / "finished.yaml").write_text("reason: solved\n")
-    assert run.state() == "finished"
+    assert run.state() == "finished" and run.status() == "solved"
     (tmp_path / "a" / "finished.yaml").unlink()
     gone = {"job": "", "token": "", "host": "elsewhere", "boot": "", "namespace": "", "pid": 1, "start": 1, "beat": 0}
     (tmp_path / "a" / "writer.json").write_text(json.dumps(gone))
