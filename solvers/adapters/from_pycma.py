@@ -21,10 +21,11 @@ class CMAESOptions(WholeCandidates):
         None, description="members per generation; default 4 + 3 ln(parameters)"
     )
     sigma: Positive = Field(0.1, description="first step size, in units of the parameters")
-    covariance: Literal["full", "diagonal", "vd", "vkd"] = Field(
+    covariance: Literal["full", "diagonal", "vd", "vkd", "auto"] = Field(
         "full",
-        description="which part of the covariance is learnt: full (memory grows with d^2), diagonal (scales), "
-        "vd (scales and one direction), vkd (scales and a few directions)",
+        description="which part of the covariance is learnt: full (memory grows with d^2), diagonal (scales), vd "
+        "(scales and one direction), vkd (scales and a few directions), auto (full up to 2,000 parameters, else "
+        "diagonal)",
     )
     weight_decay: NonNegative = Field(
         0.0, description="fitness lost per mean squared parameter of a member (the peers' l2_coefficient)"
@@ -40,10 +41,14 @@ class CMAESOptions(WholeCandidates):
     )
     memory_limit: Positive = Field(8.0, description="gigabytes that the covariance may take before it is refused")
 
+    def chosen(self, dimension: int) -> str:
+        """The `covariance` for d parameters: all but auto."""
+        return self.covariance if self.covariance != "auto" else "full" if dimension <= 2000 else "diagonal"
+
     def memory(self, dimension: int) -> int:
         members = 3 * 8 * dimension * self.members(dimension)
         # C, B, their product with the scales, the symmetric copy and LAPACK's workspace, float64
-        return members + (5 * 8 * dimension**2 if self.covariance == "full" else 40 * 8 * dimension)
+        return members + (5 * 8 * dimension**2 if self.chosen(dimension) == "full" else 40 * 8 * dimension)
 
     def refusal(self, dimension: int) -> str:
         if max(self.integers, default=0) >= dimension:
@@ -91,11 +96,12 @@ class CMAES(ExternalSolver[CMAESOptions]):
             # pycma cannot do it with one variable alone
             "integer_variables": list(self.options.integers) if self.dimension > 1 else [],
         }
-        if self.options.covariance == "diagonal":
+        covariance = self.options.chosen(self.dimension)
+        if covariance == "diagonal":
             options["CMA_diagonal"] = True
-        elif self.options.covariance == "vd":
+        elif covariance == "vd":
             options = GaussVDSampler.extend_cma_options(options)
-        elif self.options.covariance == "vkd":
+        elif covariance == "vkd":
             options = GaussVkDSampler.extend_cma_options(options)
         with warnings.catch_warnings(action="ignore"):
             self.strategy = cma.CMAEvolutionStrategy(self.origin.astype(np.float64), sigma, options)

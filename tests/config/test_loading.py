@@ -118,7 +118,7 @@ def test_a_solver_from_a_file_imports_its_neighbours(tmp_path):
     ],
 )
 def test_differences_name_keys_that_change_what_is_computed(overrides, expected, write_config):
-    path = write_config(CARTPOLE)
+    path = write_config(CARTPOLE + "policy: {hidden: []}")
     old, new = (resolved(load_config(path, more)) for more in ([], overrides))
     assert differences(old, new) == expected
     assert differences(new, old) == [(key, there, here) for key, here, there in expected]
@@ -197,3 +197,19 @@ def test_a_game_of_images_gets_a_convolutional_policy_where_none_is_named(enviro
     pytest.importorskip("envpool")
     config = validate_config({"environment": environment} | ({"policy": policy} if policy else {}), "x")
     assert config.policy.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        ({"stop": {"steps": 9}}, ("cma_es", [8, 8], "generation")),
+        ({"environment": {"id": "CartPole-v1", "seeds": "pair"}}, ("cma_es", [8, 8], "pair")),
+        ({"policy": {}}, ("openai_es", [64, 64], "pair")),
+        ({"solver": {"population": 32}}, ("openai_es", [64, 64], "pair")),
+        ({"overlap": 0.5}, ("openai_es", [64, 64], "pair")),
+        ({"noise": "low_rank"}, ("openai_es", [64, 64], "pair")),
+    ],
+)
+def test_a_config_without_a_policy_and_a_solver_gets_the_quick_ones(sections, expected):
+    config = validate_config({"environment": {"id": "CartPole-v1"}} | sections, "x")
+    assert (config.solver.kind, config.policy.hidden, config.environment.seeds) == expected
