@@ -123,7 +123,7 @@ class StopSection(Options):
 
 # The defaults of a config that names neither a policy nor a solver, where an environment shows no images.  Tasks of
 # control are solved in a fraction of the steps that OpenAI-ES takes with the defaults of its keys.
-QUICK = {
+QUICK: dict[str, dict[str, Any]] = {
     "environment": {"seeds": "generation"},
     "policy": {"hidden": [8, 8]},
     "solver": {"kind": "cma_es", "population": 24, "sigma": 0.3, "covariance": "auto"},
@@ -190,7 +190,8 @@ class Config(Options, metaclass=ConfigType):
     )
     solver: SolverSection = Field(
         cast("SolverSection", SOLVERS["openai_es"].Options.model_construct()),
-        description="the algorithm that trains the policy",
+        description="the algorithm that trains the policy; a config of one line, without policy, solver, overlap and "
+        "noise, is trained by cma_es with a small policy (docs/solvers.md)",
     )
     overlap: Fraction = Field(
         0.0, description="share of a generation's members that may start before the previous generation is complete"

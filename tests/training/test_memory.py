@@ -99,6 +99,6 @@ def test_a_command_that_runs_out_of_memory_says_so_in_one_line(monkeypatch):
 def test_a_dry_run_refuses_a_table_that_shared_memory_cannot_hold(monkeypatch, tmp_path):
     monkeypatch.setattr(dry_run, "lacking_shared_memory", lambda size: 2**20)
     config = tmp_path / "config.yaml"
-    config.write_text(as_yaml(CARTPOLE))
+    config.write_text(as_yaml({**CARTPOLE, "solver": "openai_es"}))
     with pytest.raises(NotEnoughSharedMemory, match=r"^/dev/shm of a node is too small for 95 MB .*lower noise.size"):
         dry_run.describe_training(str(config), str(tmp_path / "run"), "auto", [], None, None, size=2)
