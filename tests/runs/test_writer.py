@@ -183,6 +183,30 @@ def test_training_goes_on_while_a_generation_is_written(monkeypatch, run):
     assert 0 < run.seconds < time.monotonic() - began
 
 
+def test_starts_are_counted_and_the_newest_generation_is_played_again_where_the_ledger_reaches_it(tmp_path):
+    run = open_run(tmp_path / "run", CONFIG)
+    run.begin(make_snapshot(0))
+    for generation in (1, 2, 3):
+        record(run, make_snapshot(generation, row={"generation": generation, "seconds": 1.0, "starts": 2}))
+    for ledger_is_there, expected in ((True, (3, 2)), (False, (None, 0))):
+        run.close()
+        if not ledger_is_there:
+            os.truncate(run.path / "ledger.bin", 0)
+        run = open_run(tmp_path / "run", CONFIG)
+        records = run.load(lambda row: True)[1]
+        assert (run.again, len(records)) == expected and run.starts == 3
+    run.close()
+
+
+def test_a_run_whose_start_is_not_on_disk_gives_way_to_one_of_another_config(tmp_path):
+    run = open_run(tmp_path / "run", CONFIG)
+    run.close()
+    (run.path / "checkpoints").mkdir(exist_ok=True)
+    (run.path / "log.txt").touch()
+    open_run(run.path, CONFIG.model_copy(update={"seed": 2})).close()
+    assert RunView(run.path).config()["seed"] == 2
+
+
 def test_trackers_are_told_of_a_row_when_it_is_in_metrics_csv(refusals, run):
     told = []
     note = lambda row: told.append((row["generation"], len(read_metrics(run.path))))  # noqa: E731

@@ -37,5 +37,5 @@ def test_what_is_read_is_what_was_written(tmp_path):
 
 
 def test_a_return_has_as_many_digits_as_it_needs():
-    shown = {-0.0: "0.00", -1e-6: "-1e-06", -0.0012345: "-0.00123", 0.1: "0.10", -123.456: "-123.46", 1e20: "1e+20"}
+    shown = {-0.0: "0.00", -1e-6: "-1e-06", -0.0012345: "-0.00123", 0.1: "0.10", -123.456: "-123.46", 1e15: "1e+15"}
     assert {value: format_return(value) for value in shown} == shown
