@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
+from mpies.comm import connect
 from mpies.comm.work_counter import WorkCounter, count_alone
 from mpies.rollouts.batch import evaluation_batch, rollout_record
 from mpies.rollouts.player import EpisodePlayer
-from mpies.rollouts.queue import RolloutQueue, play_alone
+from mpies.rollouts.queue import FailureGroup, RolloutQueue, gather_failures, play_alone
 from tests.rollouts.fakes import POLICY, CountingEnv, make_batch, total_of
+from tests.support import on_one_and_three_ranks
 
 
 def test_pending_rollouts_are_handed_out_in_their_order():
@@ -58,3 +60,19 @@ def test_an_evaluation_plays_the_mean_without_feeding_the_statistics():
     batch = evaluation_batch(mean, np.array([5, 6]))
     assert len(batch) == 2 and not batch.sampled.any() and not batch.is_training and batch.limit is None
     assert batch.write(1, out) == () and out.tolist() == [0, 1, 2]
+
+
+@on_one_and_three_ranks
+def test_equal_messages_of_all_ranks_are_one_group(ranks):
+    comm = connect()
+    own = {10 + comm.rank: "no licence\nleft", 20 + comm.rank: "no licence\nleft"}
+    if comm.rank == comm.size - 1:
+        own[3] = f"rank {comm.rank} ü"
+    groups = gather_failures(comm, own)
+    if not comm.is_root:
+        assert groups == []
+        return
+    assert groups == [
+        FailureGroup("no licence\nleft", 2 * ranks, 10, list(range(ranks))),
+        FailureGroup(f"rank {ranks - 1} ü", 1, 3, [ranks - 1]),
+    ]

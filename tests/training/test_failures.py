@@ -1,4 +1,4 @@
-"""Failed episodes of evaluations, and the messages of all ranks as one line each."""
+"""Failed episodes of evaluations and of training, a line for each reason."""
 
 import json
 import logging
@@ -6,33 +6,16 @@ import logging
 import numpy as np
 import pytest
 
-from mpies.comm import connect
 from mpies.comm.serial import Serial
 from mpies.envs.base import SEED_BITS
-from mpies.rollouts.queue import FailureGroup, gather_failures
+from mpies.rollouts.queue import FailureGroup
 from mpies.runs.formats.metrics import read_metrics
 from mpies.runs.snapshot import Evaluation
 from mpies.training.control import TrainingStopped
 from mpies.training.evaluation.evaluator import MOST_LINES
 from mpies.training.evaluation.generation import QueueKey
-from tests.support import invoke, on_one_and_three_ranks
+from tests.support import invoke
 from tests.training.evaluation.test_evaluator import Rig
-
-
-@on_one_and_three_ranks
-def test_equal_messages_of_all_ranks_are_one_group(ranks):
-    comm = connect()
-    own = {10 + comm.rank: "no licence\nleft", 20 + comm.rank: "no licence\nleft"}
-    if comm.rank == comm.size - 1:
-        own[3] = f"rank {comm.rank} ü"
-    groups = gather_failures(comm, own)
-    if not comm.is_root:
-        assert groups == []
-        return
-    assert groups == [
-        FailureGroup("no licence\nleft", 2 * ranks, 10, list(range(ranks))),
-        FailureGroup(f"rank {ranks - 1} ü", 1, 3, [ranks - 1]),
-    ]
 
 
 def fail(rig, share):
