@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mpies.runs.files import AppendOnlyFile, default_out, write_atomically
+from mpies.core.errors import ConfigError
+from mpies.runs.directory import refuse_run_file
+from mpies.runs.files import AppendOnlyFile, default_out, keep_aside, write_atomically
+from tests.support import CARTPOLE
 
 
 def test_a_write_that_fails_leaves_the_old_content_and_no_other_file(tmp_path, monkeypatch):
@@ -121,3 +124,17 @@ def test_a_run_without_out_is_named_by_its_config_and_overrides():
     assert default_out("maps/rooms.py:Small", ["seed=4"]) == Path("runs/rooms-Small_seed=4")
     assert default_out("rooms.py", []) == Path("runs/rooms")
     assert default_out("pkg.maps:A", []) == Path("runs/pkg.maps-A") != default_out("pkg.others:A", [])
+
+
+def test_damaged_contents_are_kept_aside_each_once(tmp_path):
+    names = [keep_aside(tmp_path / "x.csv", content) for content in (b"1", b"2", b"1")]
+    assert names == ["x.csv.damaged-1", "x.csv.damaged-2", "x.csv.damaged-1"]
+    assert [(tmp_path / name).read_bytes() for name in names] == [b"1", b"2", b"1"]
+
+
+def test_no_file_of_a_run_is_replaced(trained):
+    run = trained(CARTPOLE)
+    for name in ("metrics.csv", "checkpoints/other.h5", "writer.json"):
+        with pytest.raises(ConfigError, match="is a file of the run in"):
+            refuse_run_file(run / name)
+    refuse_run_file(run / "curve.png")
