@@ -206,6 +206,7 @@ def test_the_dashboard_follows_a_run_and_hands_out_copies(start_job, undisturbed
     # As kubectl cp does it.
     archive = tmp_path / "runs.tar"
     with open(archive, "wb") as file:
-        subprocess.run(podman("exec", name, "tar", "cf", "-", "-C", "/", "runs"), stdout=file, check=True)
+        done = subprocess.run(podman("exec", name, "tar", "cf", "-", "-C", "/", "runs"), stdout=file)
+    assert done.returncode in (0, 1)  # 1 where a picture of the run that has ended is still drawn
     run("tar", "xf", archive, "-C", tmp_path)
     assert read_digests(tmp_path / "runs/cartpole") == undisturbed
