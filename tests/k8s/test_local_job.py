@@ -17,6 +17,7 @@ import yaml
 from mpies.runs.formats.metrics import read_digests, read_metrics
 from tests.k8s.conftest import HOME, rendered
 from tests.k8s.local_job import LocalJob, podman, run
+from tests.support import wait_for
 
 pytestmark = pytest.mark.k8s
 CONFIG = HOME / "configs/cartpole.yaml"
@@ -203,10 +204,14 @@ def test_the_dashboard_follows_a_run_and_hands_out_copies(start_job, undisturbed
     (shown,) = json.loads(ask("/api/runs"))
     assert (shown["state"], shown["generation"]) == ("finished", len(undisturbed))
     assert "Read-only file system" in job.execute(name, "sh", "-c", "touch /runs/x 2>&1 || true").stdout
-    # As kubectl cp does it.
     archive = tmp_path / "runs.tar"
-    with open(archive, "wb") as file:
-        done = subprocess.run(podman("exec", name, "tar", "cf", "-", "-C", "/", "runs"), stdout=file)
-    assert done.returncode in (0, 1)  # 1 where a picture of the run that has ended is still drawn
+
+    def is_copied():
+        """As kubectl cp does it; tar refuses while a picture of the run, which has ended, is still written."""
+        tar = podman("exec", name, "tar", "cf", "-", "-C", "/", "runs")
+        with open(archive, "wb") as file:
+            return subprocess.run(tar, stdout=file).returncode == 0
+
+    wait_for(is_copied, seconds=60)
     run("tar", "xf", archive, "-C", tmp_path)
     assert read_digests(tmp_path / "runs/cartpole") == undisturbed

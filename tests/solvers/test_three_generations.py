@@ -267,7 +267,7 @@ def test_deep_ga_breeds_as_with_whole_parameters():
         np.testing.assert_allclose(solver.mean, parents[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("covariance", "options"), [("auto", {}), ("diagonal", {"CMA_diagonal": True})])
+@pytest.mark.parametrize(("covariance", "options"), [("full", {}), ("auto", {}), ("diagonal", {"CMA_diagonal": True})])
 def test_cma_es_draws_and_learns_as_pycma(covariance, options):
     solver = CMAES(CMAES.Options(population=N, sigma=0.5, covariance=covariance), D, seed=3)
     solver.start(np.ones(D))
