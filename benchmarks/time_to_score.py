@@ -33,6 +33,8 @@ from mpies.runs.machine import describe_machine
 PEERS = Path(__file__).parent / "peers"
 EVERYONE = ("ppo", "evotorch", "pycma", "evosax")
 
+# Walker2d learns sooner to walk where only half of the bonus for surviving counts.
+HALF_BONUS = ("environment.backend=mujoco", "environment.reward_shift=0.5", "solver.patience=20")
 # Task: environment, target, the recipe with its overrides, and the peers.
 TASKS: dict[str, tuple[str, float, list[str], tuple[str, ...]]] = {
     "cartpole": ("CartPole-v1", 475, ["cartpole"], EVERYONE),
@@ -48,8 +50,12 @@ TASKS: dict[str, tuple[str, float, list[str], tuple[str, ...]]] = {
     "swimmer": ("Swimmer-v5", 325, ["swimmer", "evaluation.every=1"], (*EVERYONE, "sac")),
     "hopper": ("Hopper-v5", 3000, ["hopper"], (*EVERYONE, "sac")),
     "half_cheetah": ("HalfCheetah-v5", 3000, ["half_cheetah"], (*EVERYONE, "sac")),
+    "walker2d": ("Walker2d-v5", 3000, ["walker2d", *HALF_BONUS, "evaluation.every=5"], ("ppo", "sac")),
+    "ant": ("Ant-v5", 2300, ["ant", "environment.backend=mujoco", "evaluation.episodes=100"], ("ppo", "sac")),
+    "humanoid": ("Humanoid-v5", 5000, ["humanoid_linear", "evaluation.episodes=100"], ("ppo", "sac")),
 }
-LIMITS: dict[str, float] = dict(zip(TASKS, (60, 60, 180, 120, 240, 120, 180, 180), strict=True))  # seconds of training
+SECONDS = 60, 60, 180, 120, 240, 120, 180, 180, 900, 1800, 3600
+LIMITS: dict[str, float] = dict(zip(TASKS, SECONDS, strict=True))  # seconds of training
 OURS = ("mpies", "mpies, one line")
 NAMES = {"ppo": "SB3 PPO", "sac": "SB3 SAC", "evotorch": "EvoTorch PGPE", "pycma": "pycma", "evosax": "evosax Open_ES"}
 
@@ -193,6 +199,7 @@ def main() -> None:
                     print(error, file=sys.stderr, flush=True)
                     continue
                 row = {"task": task, "trainer": trainer, "seed": seed, "limit": limit, **figures}
+                row["processes"] = options.processes
                 rows.append(row | {"wall": round(time.perf_counter() - began, 1), "machine": describe_machine()})
                 print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
                 if options.json:
