@@ -34,7 +34,7 @@ def test_the_notebook_runs_and_prints_what_it_shows(tmp_path, monkeypatch):
     client = nbclient.NotebookClient(
         notebook, km=kernel, timeout=120, resources={"metadata": {"path": str(tmp_path)}}, store_widget_state=False
     )
-    client.execute()
+    client.execute(cleanup_kc=True)  # a manager that it was handed is else left with its sockets and its kernel
     assert [printed(cell) for cell in notebook.cells] == stored
     shown = [kind for cell in notebook.cells for output in cell.get("outputs", []) for kind in output.get("data", {})]
     assert "image/png" in shown and "text/html" in shown
