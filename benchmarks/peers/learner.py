@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 from contestant import Player, play, pool_map
-from learner_settings import EVOSAX, PYCMA, SB3, evotorch_settings
+from learner_settings import ENVIRONMENTS, EVOSAX, PYCMA, SB3, evotorch_settings
 
 EPISODES = 100
 FIRST = 10  # episodes after which an evaluation ends if the target is out of reach
@@ -78,7 +78,7 @@ class Judge:
         import gymnasium
 
         while len(self.environments) < count:
-            self.environments.append(gymnasium.make(self.name))
+            self.environments.append(gymnasium.make(self.name, **ENVIRONMENTS.get(self.name, {})))
         seeds = self.random.integers(2**31, size=count).tolist()
         pairs = zip(self.environments, seeds, strict=False)
         alive = {k: environment.reset(seed=seed)[0] for k, (environment, seed) in enumerate(pairs)}
@@ -109,7 +109,8 @@ def learn_sb3(algorithm, options, judge):
     instances, is_normalized = settings.pop("n_envs", 1), settings.pop("normalize", False)
     total = settings.pop("n_timesteps")
     is_scheduled = any(callable(value) for value in settings.values())
-    environment = make_vec_env(options.environment, instances, seed=options.seed)
+    arguments = ENVIRONMENTS.get(options.environment)
+    environment = make_vec_env(options.environment, instances, seed=options.seed, env_kwargs=arguments)
     if is_normalized:
         environment = VecNormalize(environment, gamma=settings.get("gamma", 0.99))
     model = getattr(stable_baselines3, algorithm.upper())(

@@ -9,6 +9,9 @@ pycma: its own defaults; the documentation asks for a first sigma of about a qua
 settings for such tasks, so it has those that the recipe lunar_lander had at first: 128 members, sigma 0.1, rate 0.03.
 """
 
+# Arguments of the environments.  The zoo's settings for Ant are those of Ant-v4, which shows no contact forces.
+ENVIRONMENTS = {"Ant-v5": {"include_cfrc_ext_in_observation": False}}
+
 
 def linear(first):
     """A schedule of Stable-Baselines3 that falls from `first` to 0 (the zoo's `lin_`)."""
