@@ -23,7 +23,6 @@ COMMON = ["noise.size=1000000", "evaluation={every: 2, episodes: 3}", "checkpoin
 # Overrides that make a recipe small enough.  Those that are not listed take SMALL.
 SMALL = ["solver.population=8", "environment.max_steps=40"]
 RECIPES = {
-    "ant": ["solver.population=60", "environment.max_steps=30"],
     "ant_bullet": ["solver.population=4", "environment.max_steps=20"],
     "bipedal_walker_hardcore": ["solver.population=8", "solver.episodes=2", "environment.max_steps=40"],
     "humanoid": ["solver.population=6", "solver.timesteps_per_batch=150", "environment.max_steps=20"],

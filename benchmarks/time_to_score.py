@@ -51,8 +51,13 @@ TASKS: dict[str, tuple[str, float, list[str], tuple[str, ...]]] = {
     "hopper": ("Hopper-v5", 3000, ["hopper"], (*EVERYONE, "sac")),
     "half_cheetah": ("HalfCheetah-v5", 3000, ["half_cheetah"], (*EVERYONE, "sac")),
     "walker2d": ("Walker2d-v5", 3000, ["walker2d", *HALF_BONUS, "evaluation.every=5"], ("ppo", "sac")),
-    "ant": ("Ant-v5", 2300, ["ant-cma", "evaluation.episodes=100"], ("ppo", "sac")),
-    "humanoid": ("Humanoid-v5", 5000, ["humanoid_linear", "evaluation.episodes=100"], ("ppo", "sac")),
+    "ant": ("Ant-v5", 2300, ["ant", "evaluation.episodes=100"], ("ppo", "sac")),
+    "humanoid": (
+        "Humanoid-v5",
+        5000,
+        ["humanoid_linear", "environment.backend=mujoco", "evaluation.episodes=100"],
+        ("ppo", "sac"),
+    ),
 }
 SECONDS = 60, 60, 180, 120, 240, 120, 180, 180, 900, 1800, 3600
 LIMITS: dict[str, float] = dict(zip(TASKS, SECONDS, strict=True))  # seconds of training
