@@ -37,7 +37,7 @@ $(VENV)/installed: setup.cfg setup.py pyproject.toml constraints.txt $(wildcard 
 
 $(VENV)/complete: $(VENV)/installed
 	@echo "installing what tests need into $(VENV), about 1.6 GB more; this takes some minutes"
-	@$(PIP) --quiet --editable '.[all,dev]'
+	@$(PIP) --quiet 'mpies[all,dev]'  # mpies itself is there
 	@touch $@
 
 install: $(VENV)/installed ## build .venv with what trains the recipes, the MPI included
@@ -60,20 +60,20 @@ test: develop ## run the tests
 		--durations 40 --durations-min 5 -m 'not browser' tests
 
 test-page: develop ## run the tests of the live page in a headless Chromium, installing one if need be
-	$(PIP) --quiet --editable '.[page]'
+	$(PIP) --quiet 'mpies[page]'
 	command -v chromium >/dev/null || $(BIN)/playwright install --with-deps --only-shell chromium \
 		|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core; } \
 		|| echo "make: no Chromium could be installed; the tests say so and are skipped" >&2
 	$(PYTEST) -m browser tests/page
 
 test-k8s: develop ## build the image and run the manifests as real containers (root; else what can be)
-	sh tests/k8s/install.sh
-	$(PIP) --quiet --editable '.[k8s]' \
+	sh tests/install.sh k8s
+	$(PIP) --quiet 'mpies[k8s]' \
 		|| echo "make: the checkers of manifests cannot be installed; their tests are skipped"
 	MPIES_TEST_K8S=1 $(PYTEST) -m k8s tests/k8s
 
 test-slurm: develop ## run the batch scripts on a Slurm cluster of real daemons (root on Debian; else skipped)
-	sh tests/slurm/install.sh
+	sh tests/install.sh slurm
 	$(PYTEST) -m slurm tests/slurm
 
 WHEEL_TOOLS := build/tools
@@ -92,8 +92,7 @@ test-wheel: develop wheel ## install dist/ into fresh environments of every CPyt
 	MPIES_TEST_WHEEL=dist $(PYTEST) -m wheel tests/install
 
 test-nodes: develop ## lose nodes and get them back: ranks on nodes in network namespaces (root; else skipped)
-	command -v sshd >/dev/null || apt-get install -qq -y --no-install-recommends openssh-server openssh-client iproute2 \
-		|| echo "make: there is no sshd, and it cannot be installed here; the tests say so and are skipped"
+	sh tests/install.sh nodes
 	MPIES_TEST_NODES=1 $(PYTEST) -m nodes tests/launch
 
 check: develop ## ruff and mypy

@@ -60,7 +60,7 @@ def image():
     """localhost/mpies built from the Dockerfile on a Debian 12 made here, as no registry of images is reached."""
     missing = [tool for tool in ("buildah", "podman", "crun", "mmdebstrap") if not shutil.which(tool)]
     if os.geteuid() or missing:
-        pytest.skip("needs root" if os.geteuid() else f"needs {', '.join(missing)} (tests/k8s/install.sh)")
+        pytest.skip("needs root" if os.geteuid() else f"needs {', '.join(missing)} (tests/install.sh)")
     STORE.mkdir(exist_ok=True)
     (STORE / "storage.conf").write_text(
         f'[storage]\ndriver = "overlay"\ngraphroot = "{STORE}/graph"\nrunroot = "{STORE}/run"\n'

@@ -162,7 +162,7 @@ def test_the_image_holds_the_folders_that_the_package_links_to():
 
 @pytest.mark.k8s
 def test_scripts_and_dockerfile_are_clean():
-    for name, file in (("shellcheck", HOME / "tests/k8s/install.sh"), ("hadolint", OPERATOR / "Dockerfile")):
+    for name, file in (("shellcheck", HOME / "tests/install.sh"), ("hadolint", OPERATOR / "Dockerfile")):
         program = HOME / ".venv/bin" / name
         if not program.exists():
             pytest.skip(f"make test-k8s installs {name}")

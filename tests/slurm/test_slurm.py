@@ -302,6 +302,6 @@ def test_scripts_pass_shellcheck(tmp_path):
         command = [sys.executable, "-m", "mpies", "launch", "slurm", "pole.yaml", "--dry-run", *more]
         subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     made = [tmp_path / "runs" / f"pole{end}.sbatch" for end in ("", "_sweep_solver.sigma")]
-    scripts = [*(HOME / "slurm").iterdir(), HOME / "tests/slurm/install.sh", *made]
+    scripts = [*(HOME / "slurm").iterdir(), HOME / "tests/install.sh", *made]
     done = subprocess.run(["shellcheck", "-x", *scripts], cwd=HOME, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
