@@ -179,8 +179,7 @@ def start_mpies(tmp_path):
             return started[-1]
         command = [sys.executable, "-m", "mpies", *arguments]
         if ranks:
-            launcher = mpiexec_or_skip()
-            command = mpiexec.command(launcher, ranks, arguments)
+            command = mpiexec.command(mpiexec_or_skip(), ranks, arguments)
             command[1:1] = flags
         place = command.index("-m")
         command[place : place + 2] = program

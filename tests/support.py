@@ -76,15 +76,8 @@ stop: {generations: 10}
 ULFM = ("--with-ft", "ulfm")  # flags of mpiexec: the ranks that are left go on where one is lost
 
 # For a test that stops the run itself.
-ENDLESS = """
-environment: {id: CartPole-v1, max_steps: 60}
-policy: {hidden: [8]}
-solver: {population: 16, sigma: 0.1}
-noise: {size: 100000}
-evaluation: {every: 0, episodes: 5}
-checkpoint: {every: 2, share: 1}
-stop: {generations: 1000000}
-"""
+ENDLESS = CARTPOLE.replace("generations: 10", "generations: 1000000").replace(", sigma_decay: 0.9", "")
+ENDLESS = ENDLESS.replace("{every: 2, episodes", "{every: 0, episodes")
 
 # An environment whose episodes fail, a `share` of them; the module is to be saved as faulty.py.
 FAULTY = """
@@ -219,14 +212,17 @@ def read_files(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def wait_for(condition, process=None, seconds=180):
-    """Return when condition() is true.  Fails after so many seconds, and as soon as the process (a Popen) has ended."""
+def wait_for(condition, process=None, seconds=180, pause=0.01, explain=lambda: ""):
+    """Return when condition() is true.  Fails after so many seconds, and as soon as the process (a Popen) has ended.
+
+    pause: in seconds, between two looks.  explain: what to say of a failure.
+    """
     until = time.monotonic() + seconds
     while not condition():
         if process:
             assert process.poll() is None, process.communicate()[1][-3000:]
-        assert time.monotonic() < until, f"it did not happen within {seconds} s"
-        time.sleep(0.01)
+        assert time.monotonic() < until, f"it did not happen within {seconds} s\n{explain()}"
+        time.sleep(pause)
 
 
 def write_program(path, text):

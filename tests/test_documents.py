@@ -20,10 +20,8 @@ from tests.support import HOME, WARM_START, load_script, mpiexec_or_skip, skip_w
 
 SECTIONS = ("environment", "policy", "solver", "noise", "evaluation", "checkpoint", "stop")
 README = HOME / "README.md"
-FOR_DEVELOPERS = [
-    HOME / "CONTRIBUTING.md",
-    *(HOME / name / "README.md" for name in ("benchmarks", "examples", "tests")),
-]
+FOR_DEVELOPERS = [HOME / name / "README.md" for name in ("benchmarks", "examples", "tests")]
+FOR_DEVELOPERS.append(HOME / "CONTRIBUTING.md")
 PAGES = [*sorted((HOME / "docs").glob("*.md")), README]
 RESULTS = sorted((HOME / "docs" / "recipes").glob("*.md"))  # a page for each recipe
 
@@ -39,24 +37,17 @@ def known_keys():
     return keys
 
 
-def test_the_page_of_keys_is_what_make_docs_writes():
+def test_the_keys_the_reference_and_the_tables_of_figures_are_what_make_docs_writes():
     assert (HOME / "docs" / "keys.md").read_text().rstrip() == describe_keys().rstrip()
-
-
-def test_the_reference_is_what_make_docs_writes():
     script = load_script("docs/build_reference.py")
     assert script.PAGE.read_text().rstrip() == script.make_page().rstrip()
-
-
-def test_the_tables_of_figures_are_what_make_docs_writes():
     pages = load_script("docs/build_tables.py").make_pages()
     assert [path.name for path, text in pages.items() if path.read_text(encoding="utf-8") != text] == []
 
 
 def test_the_readme_and_the_changes_have_the_version():
     assert README.read_text().startswith(f"# mpies {mpies.__version__}\n")
-    versions = re.findall(r"^## (.*)$", (HOME / "CHANGELOG.md").read_text(), re.M)
-    assert mpies.__version__ in versions
+    assert mpies.__version__ in re.findall(r"^## (.*)$", (HOME / "CHANGELOG.md").read_text(), re.M)
 
 
 @pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=lambda p: p.stem)
@@ -143,10 +134,9 @@ def test_the_five_lines_of_python_in_the_readme_run(here):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
-def test_what_a_page_shows_of_python_and_yaml_is_valid(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_a_page_shows_of_python_and_yaml_is_valid(page, here):
     for name, text in shown_files(page).items():
-        (tmp_path / name).write_text(text)
+        (here / name).write_text(text)
     for language, text in re.findall(r"```(python|yaml)\n(.*?)```", page.read_text(), re.S):
         if language == "yaml":
             make_config(parse_value(text, page.name), [], page.name)
@@ -187,9 +177,8 @@ def test_every_command_that_a_page_mentions_has_these_options(page):
 
 @pytest.mark.parametrize("page", [*PAGES, *FOR_DEVELOPERS], ids=str)
 def test_files_of_the_code_that_a_page_names_exist(page):
-    named = re.findall(
-        r"\b((?:mpies|solvers|envs|tests|benchmarks|docs|examples|slurm)/[\w/-]+\.\w+)", page.read_text()
-    )
+    folders = "mpies|solvers|envs|tests|benchmarks|docs|examples|slurm"
+    named = re.findall(rf"\b((?:{folders})/[\w/-]+\.\w+)", page.read_text())
     exempt = ".venv", "NAME"  # a folder that is made, and a placeholder
     assert not [name for name in named if not any(word in name for word in exempt) and not (HOME / name).exists()]
 

@@ -1,11 +1,16 @@
-"""The examples run, and print what they promise."""
+"""The scripts in examples/ run and print what they promise, and those in benchmarks/ fit the program."""
 
+import ast
+import importlib
+import re
 import runpy
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from tests.support import HOME, mpiexec_or_skip
+from mpies.training.evaluation.recovery import go_on_without_the_lost
+from tests.support import HOME, load_script, mpiexec_or_skip
 
 # Script to a part of its last line.
 EXAMPLES = {
@@ -43,3 +48,21 @@ def test_an_example_runs(name, here, monkeypatch, capsys):
     runpy.run_path(str(script), run_name="__main__")
     stdout = capsys.readouterr().out
     assert EXAMPLES[name] in stdout.splitlines()[-1] and "DIFFERENT" not in stdout
+
+
+@pytest.mark.parametrize("script", sorted((HOME / "benchmarks").glob("*.py")), ids=lambda path: path.stem)
+def test_what_a_benchmark_imports_from_mpies_exists(script):
+    """Also what it imports within a function, which its start does not show."""
+    for node in ast.walk(ast.parse(script.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "mpies":
+            module = importlib.import_module(node.module)
+            for name in (alias.name for alias in node.names):
+                if not hasattr(module, name):
+                    importlib.import_module(f"{node.module}.{name}")
+
+
+def test_faults_reads_from_the_log_how_long_a_repair_took(caplog, monkeypatch):
+    monkeypatch.syspath_prepend(HOME / "benchmarks")
+    go_on_without_the_lost(SimpleNamespace(repair=lambda: "process 7 on b", is_root=True, size=3))
+    (seconds,) = re.findall(load_script("benchmarks/faults.py").REPAIRED, caplog.text)
+    assert 0 <= float(seconds) < 1

@@ -46,8 +46,7 @@ def start_python(folder, program):
     environment = os.environ | limits | {"PYTHONPATH": path}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=folder / "work", env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
 
 

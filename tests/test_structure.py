@@ -22,11 +22,8 @@ LONGEST_FUNCTION = 80  # lines
 def modules():
     """Dotted name to path of every module of mpies, solvers and envs."""
     found = {}
-    for folder, prefix in (
-        (HOME / "mpies", "mpies"),
-        (HOME / "solvers", "mpies.solvers"),
-        (HOME / "envs", "mpies.envs"),
-    ):
+    for prefix in ("mpies", "mpies.solvers", "mpies.envs"):
+        folder = HOME / prefix.rpartition(".")[2]
         for path in sorted(folder.rglob("*.py")):
             parts = path.relative_to(folder).with_suffix("").parts
             if prefix == "mpies" and parts[0] in BOTTOM:  # the links to ../solvers and ../envs
@@ -110,13 +107,8 @@ def test_modules_do_not_import_each_other_in_a_circle():
 
 
 def test_no_module_has_two_names():
-    bare = [
-        f"{name}:{line} imports {target}"
-        for name in modules()
-        for target, line in imports_of(name)
-        if target.split(".")[0] in BOTTOM
-    ]
-    assert bare == []
+    imports = [(name, *found) for name in modules() for found in imports_of(name)]
+    assert [(name, target, line) for name, target, line in imports if target.split(".")[0] in BOTTOM] == []
 
 
 def test_few_tests_may_run_twice_and_each_says_why():

@@ -24,13 +24,9 @@ import traceback
 # What Python, the loader or NumPy read when they start: a command with other values needs a start of its own.
 AT_START = ("PYTHON", "LD_PRELOAD", "LC_", "LANG", "OMP_", "OPENBLAS_", "MKL_", "COVERAGE", "MALLOC_")
 MODULES = (
-    *(
-        "mpies.launch.ranks.rank",
-        "mpies.launch.train_again",
-        "mpies.launch.forecast.dry_run",
-        "mpies.sweeps.train_sweep",
-    ),
-    *("mpies.api.train", "mpies.envs.gymnasium_env", "gymnasium", "envpool", "h5py", "email.message", "numpy"),
+    *("mpies.launch.ranks.rank", "mpies.launch.train_again", "mpies.launch.forecast.dry_run"),
+    *("mpies.sweeps.train_sweep", "mpies.api.train", "mpies.envs.gymnasium_env"),
+    *("gymnasium", "envpool", "h5py", "email.message", "numpy"),
 )
 
 

@@ -19,10 +19,9 @@ def printed(cell):
 
 def test_the_notebook_runs_and_prints_what_it_shows(tmp_path, monkeypatch):
     monkeypatch.delenv("MPLBACKEND", raising=False)  # pybullet's environments set it
-    nbclient = pytest.importorskip("nbclient", reason="nbclient is an extra")
-    pytest.importorskip("ipykernel", reason="ipykernel is an extra")
-    pytest.importorskip("pandas", reason="pandas is an extra")
-    pytest.importorskip("matplotlib", reason="matplotlib is an extra")
+    for package in ("nbclient", "ipykernel", "pandas", "matplotlib"):
+        pytest.importorskip(package, reason=f"{package} is an extra")
+    import nbclient
     import nbformat
     from jupyter_client.manager import AsyncKernelManager
 
@@ -45,7 +44,7 @@ def names_of(text, word):
     return set(re.findall(rf"\b{word}\.([a-z_A-Z]+)", text)) - {"yaml", "h5", "ipynb", "onnx"}
 
 
-def test_what_the_page_names_is_there():
+def test_the_page_names_what_is_there_and_all_that_is_exported():
     text = (HOME / "docs" / "python.md").read_text()
     named = names_of(text, "mpies")
     assert {"train", "load", "runs", "Policy", "minimize", "maximize", "AskTell"} <= named
@@ -55,9 +54,5 @@ def test_what_the_page_names_is_there():
         fields = set(inspect.get_annotations(kind)) | set(re.findall(r"self\.(\w+)", inspect.getsource(kind.__init__)))
         assert len(named) > 5
         assert {name for name in named if not hasattr(kind, name)} - fields - PolicyOptions.model_fields.keys() == set()
-
-
-def test_the_page_names_everything_that_is_exported():
-    text = (HOME / "docs" / "python.md").read_text()
     missing = {name for name in mpies.__all__ if f"mpies.{name}" not in text and not name.endswith("Error")}
     assert missing == set()

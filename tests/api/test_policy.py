@@ -5,7 +5,8 @@ import logging
 import pickle
 import re
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import gymnasium
@@ -20,21 +21,21 @@ from tests.envs.rover import Images, Rover
 from tests.policies.examples import save_policy
 from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, train
 
-SMALL = """
-environment: {id: "gymnasium:ID", max_steps: 50}
-policy: POLICY
+SMALL = "environment: {{id: '{}', max_steps: 50}}\npolicy: {{{}}}\n"
+OF_IMAGES = """
+environment: {id: "tests.envs.rover:Images", kwargs: {actions: gears}, max_steps: 50}
+policy: {kind: conv, convolutions: [[2, 3, 2]], hidden: [8], reference: 8, activation: tanh}
 """
 POLICIES = {
-    "mlp": ("CartPole-v1", "{hidden: [8]}"),
-    "mlp without normalisation": ("CartPole-v1", "{hidden: [8], normalize_observations: false}"),
-    "lstm": ("CartPole-v1", "{kind: lstm, hidden: 4}"),
-    "gru, scaled": ("Pendulum-v1", "{kind: gru, hidden: 4, output: scale}"),
-    "time": ("Pendulum-v1", "{hidden: [], time_input: 50}"),
-    "bins": ("Pendulum-v1", "{hidden: [4], bins: 'uniform:5'}"),
-    "drawn": ("CartPole-v1", "{hidden: [4], sampling: softmax}"),
-    "gaussian": ("Pendulum-v1", "{hidden: [4], sampling: gaussian}"),
+    "mlp": ("gymnasium:CartPole-v1", "hidden: [8]"),
+    "mlp without normalisation": ("gymnasium:CartPole-v1", "hidden: [8], normalize_observations: false"),
+    "lstm": ("gymnasium:CartPole-v1", "kind: lstm, hidden: 4"),
+    "gru, scaled": ("gymnasium:Pendulum-v1", "kind: gru, hidden: 4, output: scale"),
+    "time": ("gymnasium:Pendulum-v1", "hidden: [], time_input: 50"),
+    "bins": ("gymnasium:Pendulum-v1", "hidden: [4], bins: 'uniform:5'"),
+    "drawn": ("gymnasium:CartPole-v1", "hidden: [4], sampling: softmax"),
+    "gaussian": ("gymnasium:Pendulum-v1", "hidden: [4], sampling: gaussian"),
 }
-REPEATED = 200  # calls of each thread
 REMEMBERS = ("lstm", "gru, scaled", "time")
 in_all_kinds = pytest.mark.parametrize("kind", POLICIES)
 
@@ -47,20 +48,22 @@ def make_policy(text, folder):
 @pytest.fixture
 def policy_of(tmp_path):
     """A function from a key of POLICIES to such a policy."""
-    return lambda kind: make_policy(
-        SMALL.replace("ID", POLICIES[kind][0]).replace("POLICY", POLICIES[kind][1]), tmp_path
-    )
+    return lambda kind: make_policy(SMALL.format(*POLICIES[kind]), tmp_path)
 
 
-def play(policy, seed, env):
-    """The return of an episode that the policy plays in a gymnasium environment."""
-    observation, _ = env.reset(seed=int(seed))
-    policy.reset()
-    total, over = 0.0, False
-    while not over:
-        observation, reward, terminated, truncated, _ = env.step(policy(observation))
-        total, over = total + float(reward), terminated or truncated
-    return total
+def assert_plays_as_evaluated(policy, env, episodes):
+    """The policy has the same returns in its held-out episodes in a gymnasium environment, and not always one."""
+    returns = []
+    for seed in Task(policy.config).evaluation_seeds(0, 0, episodes):
+        observation, _ = env.reset(seed=int(seed))
+        policy.reset()
+        total, over = 0.0, False
+        while not over:
+            observation, reward, terminated, truncated, _ = env.step(policy(observation))
+            total, over = total + float(reward), terminated or truncated
+        returns.append(total)
+    np.testing.assert_array_equal(returns, policy.evaluate(episodes=episodes).returns)
+    assert len(set(returns)) > 1
 
 
 def make_env(kind):
@@ -74,12 +77,7 @@ def draw_observations(env, count):
 
 @in_all_kinds
 def test_an_episode_in_the_real_environment_has_the_return_that_evaluate_reports(kind, policy_of):
-    policy = policy_of(kind)
-    seeds = Task(policy.config).evaluation_seeds(0, 0, 6)
-    env = make_env(kind)
-    returns = [play(policy, seed, env) for seed in seeds]
-    np.testing.assert_array_equal(returns, policy.evaluate(episodes=6).returns)
-    assert len(set(returns)) > 1
+    assert_plays_as_evaluated(policy_of(kind), make_env(kind), 6)
 
 
 @in_all_kinds
@@ -96,10 +94,8 @@ def test_a_batch_has_the_actions_of_its_observations(kind, policy_of):
 
 
 def test_discrete_observations_and_actions_of_several_parts(tmp_path):
-    text = SMALL.replace("gymnasium:ID", "tests.envs.rover:Rover").replace("POLICY", "{hidden: [4]}")
-    policy, env = make_policy(text, tmp_path), Rover()
-    seeds = Task(policy.config).evaluation_seeds(0, 0, 3)
-    np.testing.assert_array_equal([play(policy, seed, env) for seed in seeds], policy.evaluate(episodes=3).returns)
+    policy, env = make_policy(SMALL.format("tests.envs.rover:Rover", "hidden: [4]"), tmp_path), Rover()
+    assert_plays_as_evaluated(policy, env, 3)
     singles = [env.reset(seed=seed)[0] for seed in range(3)]
     batch = {key: np.array([one[key] for one in singles]) for key in ("lamps", "gears", "charge")}
     batch["sight"] = tuple(np.array(part) for part in zip(*(one["sight"] for one in singles), strict=True))
@@ -117,18 +113,9 @@ def test_discrete_observations_and_actions_of_several_parts(tmp_path):
             policy({key: batch[key] for key in batch if key != "charge"} | observations)
 
 
-SECTION = "{kind: conv, convolutions: [[2, 3, 2]], hidden: [8], reference: 8, activation: tanh}"
-OF_IMAGES = SMALL.replace('"gymnasium:ID"', '"tests.envs.rover:Images", kwargs: {actions: gears}').replace(
-    "POLICY", SECTION
-)
-
-
 def test_images_and_actions_that_do_not_count_from_0(tmp_path):
     policy, env = make_policy(OF_IMAGES, tmp_path), Images("gears")
-    seeds = Task(policy.config).evaluation_seeds(0, 0, 4)
-    returns = [play(policy, seed, env) for seed in seeds]
-    np.testing.assert_array_equal(returns, policy.evaluate(episodes=4).returns)
-    assert len(set(returns)) > 1
+    assert_plays_as_evaluated(policy, env, 4)
     images = np.stack([env.reset(seed=seed)[0] for seed in range(40)])
     policy.reset()
     actions = policy(images)
@@ -169,14 +156,13 @@ def test_predict_leaves_the_object_as_it_is_and_begins_episodes(kind, policy_of)
     first, second = draw_observations(env, 3), draw_observations(env, 6)[3:]
     action, state = policy.predict(first)
     assert policy._state is None
-    before = [values.copy() for values in state]
+    before = copy.deepcopy(state)
     went_on, _ = policy.predict(second, state)
     fresh, _ = policy.predict(second)
     mixed, _ = policy.predict(second, state, episode_start=[True, False, False])
     np.testing.assert_array_equal(mixed[0], fresh[0])
     np.testing.assert_array_equal(mixed[1:], went_on[1:])
-    for values, old in zip(state, before, strict=True):
-        np.testing.assert_array_equal(values, old)
+    np.testing.assert_equal(state, before)
     np.testing.assert_array_equal(action, policy(first))
 
 
@@ -196,37 +182,30 @@ def test_actions_are_drawn_where_training_drew_them(kind, policy_of):
 @pytest.mark.filterwarnings("ignore")  # Stable-Baselines3 warns of what its own imports use
 @pytest.mark.parametrize("kind", ["mlp", "lstm"])
 def test_stable_baselines_evaluates_it(kind, policy_of):
-    evaluation = pytest.importorskip("stable_baselines3.common.evaluation", reason="Stable-Baselines3 is an extra")
+    module = pytest.importorskip("stable_baselines3.common.evaluation", reason="Stable-Baselines3 is an extra")
     from stable_baselines3.common.vec_env import DummyVecEnv
 
-    policy = policy_of(kind)
+    policy, evaluate = policy_of(kind), module.evaluate_policy
     seeds = Task(policy.config).evaluation_seeds(0, 0, 4).tolist()
 
     class Seeded(gymnasium.Wrapper):
         """Begins its episodes with these seeds, one after the other."""
 
         def reset(self, **_):
-            return self.env.reset(seed=mine.pop(0) if mine else 0)
+            return self.env.reset(seed=seeds.pop(0) if seeds else 0)
 
     ours = policy.evaluate(episodes=4).returns
-    mine = list(seeds)
-    returns, lengths = evaluation.evaluate_policy(
+    returns, lengths = evaluate(
         policy, Seeded(make_env(kind)), n_eval_episodes=4, return_episode_rewards=True, warn=False
     )
     np.testing.assert_allclose(returns, ours, rtol=1e-5)  # it keeps rewards as float32
-    mean, deviation = evaluation.evaluate_policy(
-        policy, DummyVecEnv([lambda: make_env(kind)] * 3), n_eval_episodes=6, warn=False
-    )
+    mean, deviation = evaluate(policy, DummyVecEnv([lambda: make_env(kind)] * 3), n_eval_episodes=6, warn=False)
     assert np.isfinite([mean, deviation]).all() and len(lengths) == 4
 
 
 def test_numbers_that_are_wrong_are_refused_in_one_line(policy_of):
     policy = policy_of("mlp")
-    calls = [
-        (policy.evaluate, "episodes", 1),
-        (policy.reset, "seed", 0),
-        (lambda seed: policy.evaluate(1, seed), "seed", 0),
-    ]
+    calls = [(policy.evaluate, "episodes", 1), (policy.reset, "seed", 0), (partial(policy.evaluate, 1), "seed", 0)]
     for call, name, least in calls:
         for value in (-1, 2.5, "3", True):
             with pytest.raises(mpies.UserError) as caught:
@@ -317,24 +296,17 @@ def test_a_policy_of_a_solver_in_a_file_is_sent_to_other_processes(tmp_path):
 def test_threads_that_share_a_policy_get_their_own_actions(kind, policy_of):
     policy = policy_of(kind)
     batches = [np.random.default_rng(n).normal(size=(32, 4)).astype(np.float32) for n in range(4)]
-    expected, wrong = [policy.predict(batch) for batch in batches], []
 
-    def act(number):
-        for _ in range(REPEATED):
-            actions, state = policy.predict(batches[number])
-            right, right_state = expected[number]
-            if not np.array_equal(actions, right) or not all(map(np.array_equal, state or (), right_state or ())):
-                wrong.append(number)
+    def act(batch, expected):
+        for _ in range(200):
+            np.testing.assert_equal(policy.predict(batch), expected)
 
-    threads = [threading.Thread(target=act, args=(number,)) for number in range(4)]
-    before = sys.getswitchinterval()
+    expected, before = list(map(policy.predict, batches)), sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    with ThreadPoolExecutor(4) as pool:
+        acted = pool.map(act, batches, expected)
     sys.setswitchinterval(before)
-    assert not wrong
+    assert list(acted) == [None] * 4  # else it raises what was raised there
 
 
 def test_a_function_has_a_point_and_no_actions(tmp_path):
@@ -355,13 +327,8 @@ def test_a_policy_acts_where_the_code_of_its_environment_is_not(hide, action, tm
         "    def reset(self, seed=None, options=None): return np.float32([1, 2, seed % 5]), {}\n"
         "    def step(self, action): return np.float32([1, 2, 3]), float(np.sum(action)), True, False, {}\n"
     )
-    config = {
-        "environment": {"id": "mine.py:Mine", "hide": hide},
-        "solver": {"population": 4},
-        "noise": {"size": 20000},
-        "stop": {"generations": 1},
-    }
-    at_home = mpies.train(config, out="run", progress=False).best
+    settings = {"hide": hide, "population": 4, "noise": {"size": 20000}, "generations": 1}
+    at_home = mpies.train({"environment": {"id": "mine.py:Mine"}}, out="run", progress=False, **settings).best
     observations = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
     expected = at_home(observations) - (1 if "start" in action else 0)  # the file has no start of an action space
     at_home.save(tmp_path / "policy.h5")

@@ -1,6 +1,5 @@
 """mpies.load and mpies.runs: a run directory in Python."""
 
-import csv
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import pytest
 import mpies
 from mpies.report.evaluate import show_policy
 from mpies.runs.formats.policy_file import load_policy
-from tests.support import CARTPOLE, ENDLESS, HOME, invoke, wait_for
+from tests.support import CARTPOLE, ENDLESS, HOME, invoke, read_csv, wait_for
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def run(path):
 
 def test_metrics_are_columns_of_numbers_that_the_caller_may_change(run, path):
     pandas = pytest.importorskip("pandas", reason="pandas is an extra")
-    metrics, rows = run.metrics, list(csv.DictReader((path / "metrics.csv").open()))
+    metrics, rows = run.metrics, read_csv(path / "metrics.csv")
     assert metrics.keys() == rows[0].keys() - {"digest"}
     for name, values in metrics.items():
         cells = [float(row[name]) if row[name] else np.nan for row in rows]
@@ -96,21 +95,15 @@ def test_a_run_is_evaluated_by_its_best_policy_which_plays(run, path, tmp_path):
     assert (tmp_path / "film.gif").read_bytes().startswith(b"GIF")
 
 
-def test_a_report_is_written(run, tmp_path):
+def test_a_run_is_shown_by_a_report_a_figure_of_matplotlib_and_a_notebook_without_scripts_or_network(run, tmp_path):
     assert run.report(tmp_path / "report.html") == tmp_path / "report.html"
     assert "CartPole-v1" in (tmp_path / "report.html").read_text()
-
-
-def test_the_returns_are_a_figure_of_matplotlib(run):
     figure = run.plot("iteration")
     (axes,) = figure.axes
     assert figure._repr_png_().startswith(b"\x89PNG")  # for notebooks
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), run.metrics["return_mean"])
     with pytest.raises(mpies.ConfigError, match="axis must be one of time, iteration, steps, but is 'rounds'"):
         run.plot("rounds")
-
-
-def test_a_notebook_shows_the_curve_without_scripts_or_network(run):
     shown = run._repr_html_()
     assert "data:image/png;base64," in shown and "CartPole-v1" in shown and "finished" in shown
     assert "<script" not in shown and "http" not in shown

@@ -16,6 +16,7 @@ from tests.support import CARTPOLE, wait_for
 
 VALUES = yaml.safe_load(CARTPOLE.replace("generations: 10", "generations: 3"))
 VARY = {"solver.sigma": [0.05, 0.3]}
+DRAW = {"solver.sigma": {"uniform": [0.1, 0.2]}}
 pytestmark = pytest.mark.usefixtures("here")
 
 
@@ -28,9 +29,8 @@ def test_a_sweep_in_this_process_is_that_of_a_job_of_its_own(capsys):
     assert capsys.readouterr().out == ""
     assert here.best in ({"solver.sigma": 0.05}, {"solver.sigma": 0.3})
     assert here.standings[0].mean >= here.standings[1].mean and here.standings[0].rank == 1
-    assert {(row["seed"], row["state"], row["generations"]) for row in here.trials} == {
-        (seed, "finished", 3) for seed in (1, 4)
-    }
+    ended = {(row["seed"], row["state"], row["generations"]) for row in here.trials}
+    assert ended == {(1, "finished", 3), (4, "finished", 3)}
     lone = mpies.train(VALUES, "solver.sigma=0.3", "seed=4", out="lone", progress=False)
     assert digests(here)["sigma=0.3_seed=4"] == read_digests(lone.path)
     assert here.run("sigma=0.3_seed=4").metrics["generation"].tolist() == [1, 2, 3]
@@ -66,18 +66,16 @@ MAPPING = 'vary must be a mapping such as {"solver.sigma": [0.1, 0.2]}, but is '
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(arguments, words, tmp_path):
-    drawn = {"vary": {"solver.sigma": {"uniform": [0.1, 0.2]}}, "trials": 2}
     with pytest.raises(mpies.ConfigError) as caught:
-        mpies.sweep(VALUES, out="out", **drawn | arguments)
+        mpies.sweep(VALUES, out="out", **{"vary": DRAW, "trials": 2} | arguments)
     assert words in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_numbers_of_draws_may_be_numpys():
-    halving = {"first": np.int64(1), "unit": "generations"}
     numbers = {"trials": np.int64(2), "draw_seed": np.int64(3), "seeds": np.int64(1)}
-    vary = {"solver.sigma": {"uniform": [0.1, 0.2]}}
-    assert len(mpies.sweep(VALUES, vary, out="out", halving=halving, progress=False, **numbers).trials) == 2
+    numbers |= {"halving": {"first": np.int64(1), "unit": "generations"}}
+    assert len(mpies.sweep(VALUES, DRAW, out="out", progress=False, **numbers).trials) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])

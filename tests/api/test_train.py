@@ -1,4 +1,4 @@
-"""mpies.train: in this process, in a thread, on ranks of mpirun, in a job of its own; the process stays as it was."""
+"""mpies.train, and its callbacks: in this process, in a thread, on ranks of mpirun, in a job of its own."""
 
 import contextlib
 import json
@@ -19,20 +19,12 @@ import yaml
 import mpies
 from mpies.comm import mpiexec
 from mpies.config.loading import validate_config
-from mpies.runs.formats.metrics import read_digests
-from tests.support import (
-    CARTPOLE,
-    ENDLESS,
-    FAULTY,
-    FAULTY_MODULE,
-    HOME,
-    environment_module,
-    mpiexec_or_skip,
-    read_files,
-    wait_for,
-)
+from mpies.runs.formats.checkpoint import newest_checkpoint
+from mpies.runs.formats.metrics import COLUMNS, as_numbers, read_digests, read_metrics
+from tests.support import CARTPOLE, FAULTY, FAULTY_MODULE, environment_module, mpiexec_or_skip, read_files, wait_for
 
-VALUES, ENDLESS_VALUES = yaml.safe_load(CARTPOLE), yaml.safe_load(ENDLESS)
+VALUES, ENDLESS = yaml.safe_load(CARTPOLE), "stop.generations=1000000"
+IN_PROCESS_OR_JOB = pytest.mark.parametrize("ranks", [None, 1])  # a job calls back whatever its ranks
 pytestmark = pytest.mark.usefixtures("here")
 
 
@@ -47,7 +39,7 @@ def test_keywords_are_settings_by_the_end_of_their_key():
     assert repr(run.best.evaluate(2)).startswith("Evaluation(mean ")
 
 
-SCRIPT = """
+ROOM = """
 import gymnasium, numpy as np, mpies
 
 class Room(gymnasium.Env):
@@ -64,7 +56,8 @@ class Room(gymnasium.Env):
     def step(self, heating):
         self.degrees = self.loss * self.degrees + heating
         return np.float32(self.degrees), -float(self.degrees[0] ** 2), False, False, {}
-
+"""
+TRAIN_ROOMS = """
 if __name__ == "__main__":
     short = lambda: gymnasium.wrappers.TimeLimit(Room(), 5)
     given = {"class": (Room, None), "class1": (Room, 1), "lambda1": (short, 1)}
@@ -73,10 +66,11 @@ if __name__ == "__main__":
         mpies.train(environment, "environment.max_steps=9", "solver.population=8", "noise.size=20000", ranks=ranks,
                     generations=2, out=name, progress=False)
 """
+ROOM_SETTINGS = {"max_steps": 9, "solver": {"population": 8}, "noise": {"size": 20000}}
 
 
 def test_an_environment_is_handed_over_as_an_object(tmp_path):
-    (tmp_path / "room.py").write_text(SCRIPT)
+    (tmp_path / "room.py").write_text(ROOM + TRAIN_ROOMS)
     subprocess.run([sys.executable, "room.py"], check=True, env=os.environ | mpiexec.environment(), timeout=200)
     found = [read_digests(tmp_path / name) for name in ("class", "class1", "id", "lambda1")]
     assert found[0] == found[1] == found[2] != found[3]
@@ -90,12 +84,10 @@ def test_lambdas_and_objects_that_differ_have_runs_of_their_own():
     def make(loss):
         return lambda: room(loss)
 
-    namespace = {"__name__": "notebook"}
-    exec(SCRIPT, namespace)
+    exec(ROOM, namespace := {"__name__": "notebook"})
     room = namespace["Room"]
-    settings = {"max_steps": 9, "solver": {"population": 8}, "noise": {"size": 20000}, "generations": 1}
     given = [make(0.9), make(0.1), make(0.9), room(0.9), room(0.1)]
-    runs = [mpies.train(each, progress=False, **settings) for each in given]
+    runs = [mpies.train(each, progress=False, generations=1, **ROOM_SETTINGS) for each in given]
     assert len({run.path for run in runs}) == 4 and runs[0].path == runs[2].path
     means = [run.best.evaluate(5).mean for run in runs]  # each in its own environment, also after others
     assert means[0] == means[2] == means[3] != means[1] == means[4]
@@ -107,24 +99,26 @@ def test_jobs_and_threads_with_runs_of_their_own_train_side_by_side(recipe, dige
         runs = [pool.submit(train, recipe, out=out) for out in ("a", "b")]
         assert [read_digests(run.result().path) for run in runs] == [digests_of(CARTPOLE)] * 2
     assert process_state() == before
-    namespace = {"__name__": "__main__"} | {"__builtins__": __builtins__}
-    exec(SCRIPT.partition("if __name__")[0], namespace)
+    exec(ROOM, namespace := {"__name__": "__main__"})
     room = namespace["Room"]
-    settings = {"max_steps": 9, "solver": {"population": 8}, "noise": {"size": 20000}, "generations": 2, "ranks": 1}
-    jobs = [mpies.start(room(loss), out=str(loss), **settings) for loss in (0.9, 0.1)]
+    jobs = [mpies.start(room(loss), out=str(loss), generations=2, ranks=1, **ROOM_SETTINGS) for loss in (0.9, 0.1)]
     assert [job.wait(100).generation for job in jobs] == [2, 2]
 
 
-def test_an_environment_that_no_other_process_can_get_is_refused_in_one_line():
+def test_an_environment_that_ranks_of_a_job_cannot_get_or_make_is_refused(recipe, tmp_path):
     lock = threading.Lock()
     with pytest.raises(mpies.EnvironmentProblem, match=r"^test_\w+ cannot be sent to other processes \(TypeError"):
         train(lambda: lock, ranks=2)
+    with pytest.raises(mpies.EnvironmentProblem, match="did you mean CartPole-v"):
+        train(recipe, "environment.id=CartPool-v1", ranks=1)
+    assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("ranks", [None, 1])
+@IN_PROCESS_OR_JOB
 def test_a_run_goes_on_in_the_background_until_it_is_stopped(ranks):
     seen = []
-    job = mpies.start(ENDLESS_VALUES, ranks=ranks, out="run", callbacks=lambda run, row: seen.append(row["generation"]))
+    settings = {"out": "run", "ranks": ranks, "callbacks": lambda run, row: seen.append(row["generation"])}
+    job = mpies.start(VALUES, ENDLESS, "evaluation.every=0", **settings)
     try:
         wait_for(lambda: job.run is not None and len(job.run.metrics["generation"]) > 2)
         assert job.is_running and repr(job).startswith("RunInBackground(Run('") and "<img" in job._repr_html_()
@@ -286,7 +280,7 @@ def test_ctrl_c_returns_the_run_and_another_signal_goes_on_to_its_handler(number
             signal.raise_signal(number)
 
     try:
-        run = train(recipe, "stop.generations=1000000", callbacks=send, ranks=ranks)
+        run = train(recipe, ENDLESS, callbacks=send, ranks=ranks)
     finally:
         signal.signal(signal.SIGTERM, before)
     made = run.generation
@@ -338,16 +332,14 @@ if world.rank == 0:
 
 def test_ranks_of_mpirun_train_together_and_all_get_the_run_or_the_exception(recipe, digests_of):
     """Threads of linear algebra are warned of once for each run."""
-    program = mpiexec_or_skip()
-    command = [program, "-n", "2", sys.executable, "-c", RANKS_PROGRAM, str(recipe)]
-    done = mpiexec.run(command, env=mpiexec.environment() | {"PYTHONPATH": str(HOME)}, timeout=120)
+    command = [mpiexec_or_skip(), "-n", "2", sys.executable, "-c", RANKS_PROGRAM, str(recipe)]
+    done = mpiexec.run(command, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     answers = json.loads(done.stdout)
     for rank, (whole, stopped, raised, mistake, _) in enumerate(answers):
         assert whole == [10, "generations"] and stopped == [4, "callback"]
-        assert raised == (
-            ["KeyError", "'mine'"] if rank == 0 else ["TrainingFailed", "a callback raised KeyError: 'mine'"]
-        )
+        others = ["TrainingFailed", "a callback raised KeyError: 'mine'"]
+        assert raised == (others if rank else ["KeyError", "'mine'"])
         assert mistake[0] == "ConfigError" and "must be even" in mistake[1]
     assert read_digests("all") == digests_of(CARTPOLE)
     assert read_digests("stopped") == digests_of(CARTPOLE)[:4] and len(read_digests("raised")) == 1
@@ -365,12 +357,6 @@ def test_a_job_of_its_own_is_followed_and_leaves_the_process_as_it_was(recipe, d
     assert capfd.readouterr().out == ""
 
 
-def test_a_problem_of_the_ranks_of_a_job_is_raised(recipe, tmp_path):
-    with pytest.raises(mpies.EnvironmentProblem, match="did you mean CartPole-v"):
-        train(recipe, "environment.id=CartPool-v1", ranks=1)
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(("last", "reason"), [(10**6, ""), (10, "the robot fell")])
 def test_an_error_that_an_environment_logs_in_a_job_is_shown_and_not_taken_for_the_end(last, reason, tmp_path, capfd):
     log = 'logging.getLogger("robot").error("the sensor was late")'
@@ -378,8 +364,7 @@ def test_an_error_that_an_environment_logs_in_a_job_is_shown_and_not_taken_for_t
     step = f'assert self.count < {last}, "the robot fell"'
     (tmp_path / "room.py").write_text(environment_module("Room", init="self.count = 0", reset=reset, step=step))
     values = {**VALUES, "environment": {"id": "room.py:Room"}, "evaluation": {"every": 0}}
-    expected = pytest.raises(mpies.TrainingFailed, match=reason) if reason else contextlib.nullcontext()
-    with expected:
+    with pytest.raises(mpies.TrainingFailed, match=reason) if reason else contextlib.nullcontext():
         train(values, "solver.population=8", "stop.generations=3", ranks=1)
     assert "ERROR: the sensor was late\n" in capfd.readouterr().err
 
@@ -392,3 +377,114 @@ def test_a_limit_on_the_seconds_of_an_episode_holds_in_another_thread(tmp_path):
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(train, config, "evaluation.episodes=1", "evaluation.every=0").result()
     assert 0 < run.metrics["failures"][0] == np.isnan(run.members(1).returns).sum() < 16
+
+
+@IN_PROCESS_OR_JOB
+def test_what_a_callback_gets_and_may_do(ranks, tmp_path, monkeypatch):
+    """Its row is the line of metrics.csv as numbers, and the run that of its generation.  It may change the folder."""
+    (tmp_path / "elsewhere").mkdir()
+    rows, members, kept = [], [], []
+
+    def note(run, row):
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        found = run.members(row["generation"])
+        members.append((found.returns.mean(), run.play(row["generation"], 0).played, found.returns[0]))
+        assert run.generation == run.policy().generation == row["generation"] == run.metrics["generation"][-1]
+        rows.append(row)
+        kept.append(run)
+
+    run = train(VALUES, "stop.generations=4", callbacks=note, ranks=ranks)
+    assert (run.path, run.status) == (tmp_path / "run", "finished") and not list((tmp_path / "elsewhere").iterdir())
+    recorded = [as_numbers(row) for row in read_metrics(run.path)]
+    assert len(rows) == 4
+    for row, expected in zip(rows, recorded, strict=True):
+        assert set(COLUMNS) - {"digest"} <= row.keys() == expected.keys()
+        assert {type(value) for value in row.values()} <= {int, float, type(None)}
+        for name, value in row.items():
+            assert value == (expected[name] if value is None else pytest.approx(expected[name], rel=1e-8)), name
+            assert type(value) is type(expected[name]), name
+    assert [row["eval_mean"] is None for row in rows] == [True, False] * 2
+    assert [mean for mean, _, _ in members] == pytest.approx(run.metrics["return_mean"])
+    assert all(played == first for _, played, first in members)
+    assert (kept[0].generation, kept[0].status) == (4, "finished")  # a run that was kept is later what is on disk
+    monkeypatch.chdir(tmp_path)
+    further = train(VALUES, "stop.generations=6")
+    assert kept[0].generation == kept[0].policy().generation == further.generation == 6
+    assert len(kept[0].metrics["generation"]) == 6
+
+
+def test_the_policy_of_a_callback_is_that_of_its_generation():
+    policies, lengths = [], []
+
+    def note(run, row):
+        policies.append(run.policy())
+        if row["generation"] == 6:
+            policies[2] = run.policy(3)  # any of the past as well
+            lengths.append([len(run.metrics["generation"]), run.generation, run.best.generation])
+
+    run = train(VALUES, callbacks=note)
+    for generation, policy in enumerate(policies, 1):
+        expected = run.policy(generation)
+        assert policy.generation == generation and np.array_equal(policy.parameters, expected.parameters)
+        assert np.array_equal(policy(np.ones((3, 4))), expected(np.ones((3, 4))))
+    assert lengths[0][:2] == [6, 6] and lengths[0][2] in (2, 4, 6)
+
+
+@pytest.mark.parametrize(("ranks", "overlap"), [(None, ""), (1, ""), (None, "overlap: 1\n")])
+def test_a_callback_that_returns_true_stops_the_run_and_it_can_go_on(ranks, overlap, digests_of):
+    called, config = [], CARTPOLE + overlap
+    values = yaml.safe_load(config)
+    # As a job it may make further generations until it gets the word.
+    run = train(values, ENDLESS, callbacks=lambda run, row: called.append(row) or len(called) == 3, ranks=ranks)
+    made = run.generation
+    assert len(called) == 3 and (made == 3 or (ranks and made > 3))
+    assert (run.status, run.reason) == ("finished", "callback")
+    ending = yaml.safe_load((run.path / "finished.yaml").read_text())
+    assert ending == {"reason": "callback", "generation": made, "steps": int(read_metrics(run.path)[-1]["steps"])}
+    assert newest_checkpoint(run.path, pytest.fail)[1]["generation"] == made
+    assert read_digests(run.path)[:10] == digests_of(config)[:made]
+    further = train(values, f"stop.generations={max(made + 2, 10)}")
+    assert (further.generation, further.reason) == (max(made + 2, 10), "generations")
+    assert read_digests(further.path)[:10] == digests_of(config)
+
+
+def test_only_true_itself_and_that_of_numpy_stop():
+    answers = iter([1, "yes", np.float64(1), np.False_, None, False, np.True_])
+    run = train(VALUES, callbacks=lambda run, row: next(answers))
+    assert (run.generation, run.reason) == (7, "callback")
+
+
+@IN_PROCESS_OR_JOB
+def test_what_a_callback_raises_comes_out_and_the_run_is_saved(ranks, digests_of):
+    def fail(run, row):
+        if row["generation"] == 5:
+            raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        train(VALUES, callbacks=fail, ranks=ranks)
+    run = mpies.load("run")
+    made = run.generation
+    assert newest_checkpoint(run.path, pytest.fail)[1]["generation"] == made
+    if not ranks:
+        assert made == 5 and run.status == "stopped" and run.reason == ""
+    assert read_digests(train(VALUES).path) == digests_of(CARTPOLE)
+
+
+def test_all_callbacks_are_called_in_turn_each_with_a_row_of_its_own():
+    order = []
+    callbacks = [
+        lambda run, row: order.append("first") or row.clear(),
+        lambda run, row: order.append(row["generation"]),
+    ]
+    train(VALUES, "stop.generations=2", callbacks=callbacks)
+    assert order == ["first", 1, "first", 2]
+
+
+def test_a_run_whose_newest_row_is_damaged_goes_on():
+    metrics = train(VALUES, "stop.generations=4").path / "metrics.csv"
+    *lines, newest = metrics.read_text().splitlines()
+    metrics.write_text("\n".join([*lines, f"x{newest}\n"]))
+    assert mpies.load("run").generation == mpies.load("run").policy().generation == 3
+    rows = []
+    assert train(VALUES, "stop.generations=6", callbacks=lambda run, row: rows.append(row), ranks=1).generation == 6
+    assert rows[-1]["generation"] == 6

@@ -71,9 +71,8 @@ def test_a_generation_takes_all_its_populations_on_the_ranks_that_play():
 
     def pace(changes):
         solver = {"kind": "pgpe", "population": 200, **changes}
-        config = validate_config({"environment": environment, "solver": solver}, "x")
-        text = describe_pace(Task(config), 2)
-        amount, unit = text.removeprefix("about ").split()[:2]
+        task = Task(validate_config({"environment": environment, "solver": solver}, "x"))
+        amount, unit = describe_pace(task, 2).removeprefix("about ").split()[:2]
         return float(amount) / {"ms": 1000, "s": 1}[unit]
 
     # The fastest of five, since other work on the machine slows some of them.

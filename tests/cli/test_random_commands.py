@@ -176,13 +176,8 @@ def commands(draw):
     return [*line, "--video", "x.mp4"] if name == "play" else line  # else a window would open
 
 
-@pytest.fixture(scope="module")
-def run(trained):
-    return trained(CARTPOLE)
-
-
 @pytest.fixture
-def end(tmp_path, capfd, monkeypatch, run):
+def end(tmp_path, capfd, monkeypatch, trained):
     """Run a command line in a folder with a config, a run and a damaged run.  Fails where it ends badly."""
 
     def look(*_):
@@ -192,8 +187,8 @@ def end(tmp_path, capfd, monkeypatch, run):
     def end(text, line):
         folder = tmp_path / "case"
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(run, folder / "run")
-        shutil.copytree(run, folder / "damaged")
+        for name in ("run", "damaged"):
+            shutil.copytree(trained(CARTPOLE), folder / name)
         for path in (folder / "damaged").glob("*.*"):
             content = path.read_bytes()
             path.write_bytes(content[: len(content) // 2] + b"\xff")

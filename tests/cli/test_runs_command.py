@@ -8,39 +8,38 @@ import subprocess
 import time
 
 import pytest
+from click.testing import CliRunner
 
+from mpies.cli.main import main
+from mpies.runs import directory
 from mpies.runs.formats.metrics import read_metrics
-from mpies.runs.lock import HEARTBEAT, LOCK_FILE
+from mpies.runs.lock import HEARTBEAT, LOCK_FILE, Lock
 from mpies.runs.reader import RunView, with_checksum
 from tests.support import CARTPOLE, ENDLESS, assert_refused, invoke, read_files, wait_for
 
 
 @pytest.fixture
-def folder(trained, tmp_path, monkeypatch):
+def folder(trained, here):
     """A folder with runs/old, runs/newest and runs/sweep/middle; the newest has solved its task."""
-    monkeypatch.chdir(tmp_path)
     for age, name in enumerate(("newest", "sweep/middle", "old")):
-        run = shutil.copytree(trained(CARTPOLE), tmp_path / "runs" / name)
+        run = shutil.copytree(trained(CARTPOLE), here / "runs" / name)
         then = time.time() - 1000 * age
         os.utime(run / "metrics.csv", (then, then))
-    finished = tmp_path / "runs/newest/finished.yaml"
+    finished = here / "runs/newest/finished.yaml"
     finished.write_text(with_checksum(finished.read_text().splitlines()[0].replace("generations", "solved") + "\n"))
-    (tmp_path / "runs/old/finished.yaml").unlink()
-    metrics = tmp_path / "runs/newest/metrics.csv"
+    (here / "runs/old/finished.yaml").unlink()
+    metrics = here / "runs/newest/metrics.csv"
     names, *rows = (line.split(",") for line in metrics.read_text().splitlines())
     rows[-1][names.index("eval_mean")] = "-1212.37164"
     metrics.write_text("".join(",".join(line) + "\n" for line in (names, *rows)))
-    return tmp_path
+    return here
 
 
 def test_runs_are_listed_with_the_newest_first_also_as_json(folder):
     lines = [line.split() for line in invoke("runs").stdout.splitlines()]
     assert lines[0] == ["run", "status", "generation", "evaluation", "time", "size", "changed"]
-    assert [line[:3] for line in lines[1:]] == [
-        ["runs/newest", "solved", "10"],
-        ["runs/sweep/middle", "finished", "10"],
-        ["runs/old", "stopped", "10"],
-    ]
+    listed = ["runs/newest solved 10", "runs/sweep/middle finished 10", "runs/old stopped 10"]
+    assert [" ".join(line[:3]) for line in lines[1:]] == listed
     rows = json.loads(invoke("runs", "--json").stdout)
     assert [row["path"] for row in rows] == [line[0] for line in lines[1:]]
     row = rows[0]
@@ -78,10 +77,6 @@ def test_a_run_that_cannot_be_read_is_named_beside_the_others(folder, monkeypatc
 
 
 def test_runs_that_are_named_are_removed_after_asking(folder):
-    from click.testing import CliRunner
-
-    from mpies.cli.main import main
-
     refused = CliRunner().invoke(main, ["runs", "--prune", "runs/old"], input="n\n")
     assert refused.exit_code == 1 and (folder / "runs/old").exists()
     assert "runs/old  stopped" in refused.stdout and "Remove this run?" in refused.stdout
@@ -97,13 +92,9 @@ def test_what_is_no_run_is_not_removed_and_neither_is_what_is_named_beside_it(fo
     (folder / "project").mkdir()
     (folder / "project" / "config.yaml").write_text(CARTPOLE)  # a user's own
     os.symlink(folder / "runs/old", folder / "link")
-    for path, words in (
-        ("runs", "runs: is not a run"),
-        ("project", "project: is not a run"),
-        ("link", "link: is a link"),
-        ("absent", "absent: is not a run"),
-    ):
-        assert_refused(invoke("runs", "--prune", "--yes", "runs/old", path), words)
+    reasons = {"runs": "is not a run", "project": "is not a run", "link": "is a link", "absent": "is not a run"}
+    for path, reason in reasons.items():
+        assert_refused(invoke("runs", "--prune", "--yes", "runs/old", path), f"{path}: {reason}")
     assert (folder / "runs/old/ledger.bin").exists() and (folder / "project/config.yaml").exists()
 
 
@@ -134,16 +125,12 @@ def test_what_cannot_be_removed_of_a_run_stays_in_its_place(folder):
     finally:
         place = next(folder.glob("runs/*old*/mounted"))
         subprocess.run(["umount", "--lazy", place], check=True)
-    words = "runs/old: cannot be removed completely (Device or resource busy); remove the rest by hand"
-    assert_refused(refused, words)
+    assert_refused(refused, "runs/old: cannot be removed completely (Device or resource busy); remove the rest by hand")
     assert sorted(path.name for path in (folder / "runs").iterdir()) == ["newest", "old", "sweep"]
 
 
 def test_a_job_that_takes_the_lock_meanwhile_keeps_its_run(folder, monkeypatch):
     """The removal holds the lock itself: here another live process has it although no check has seen it."""
-    from mpies.runs import directory
-    from mpies.runs.lock import Lock
-
     other = Lock("runs/old", job="another")
     other.acquire()
     monkeypatch.setattr(directory, "check_removable", lambda path: None)

@@ -4,8 +4,8 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psutil
@@ -14,17 +14,9 @@ import pytest
 from mpies.comm import cores
 from mpies.comm.cores import hold_core, list_places, read_siblings, released
 from mpies.comm.serial import Serial
-from tests.support import ranks_of, wait_for
+from tests.support import ENDLESS, ranks_of, wait_for
 
 PAIRS = {0: {0, 2}, 1: {1, 3}, 2: {0, 2}, 3: {1, 3}}  # two cores of two hardware threads each
-CONFIG = """
-environment: {id: CartPole-v1}
-policy: {hidden: [4]}
-solver: {population: 64}
-noise: {size: 20000}
-evaluation: {every: 0, episodes: 2}
-stop: {generations: 100000, seconds: 60}
-"""
 needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this process may use one processor only")
 
 
@@ -81,18 +73,13 @@ def test_a_core_is_held_within_the_block_alone():
     with hold_core(Serial()) as core:
         held = os.sched_getaffinity(0)
         assert core == f"core {min(held)}" and held < mask
-        thread_mask = []
-        thread = threading.Thread(target=lambda: thread_mask.append(os.sched_getaffinity(0)))
-        thread.start()
-        thread.join()
-        assert thread_mask == [held]
+        with ThreadPoolExecutor() as threads:
+            assert threads.submit(os.sched_getaffinity, 0).result() == held
         with hold_core(Serial()) as again:  # as a run within a sweep
             assert again == "" and os.sched_getaffinity(0) == held
         with released():
-            child = subprocess.run(
-                [sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"], capture_output=True, text=True
-            )
-            assert child.stdout.strip() == str(mask)
+            program = "import os; print(os.sched_getaffinity(0))"
+            assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == str(mask)
         assert os.sched_getaffinity(0) == held
     assert os.sched_getaffinity(0) == mask
     for ways in ({"comm": Serial(), "wanted": False}, {"comm": Bound()}):
@@ -117,9 +104,7 @@ def test_another_job_has_another_core(monkeypatch):
     with hold_core(Serial()) as core:  # all are taken; one that becomes free is taken then
         assert core == "" and os.sched_getaffinity(0) == {*mask}
         last.close()
-        end = time.monotonic() + 20
-        while os.sched_getaffinity(0) == {*mask} and time.monotonic() < end:
-            time.sleep(0.02)
+        wait_for(lambda: os.sched_getaffinity(0) != {*mask}, seconds=20)
         assert os.sched_getaffinity(0) == {mask[-1]}
     for other in others:
         other.close()
@@ -139,9 +124,7 @@ def test_a_core_that_is_shared_is_let_go_while_another_one_is_idle(monkeypatch):
         time.sleep(0.3)
         assert os.sched_getaffinity(0) == held  # it does not wait
         monkeypatch.setattr(cores, "_waited", lambda: float(next(waited)))
-        end = time.monotonic() + 20
-        while os.sched_getaffinity(0) == held and time.monotonic() < end:
-            time.sleep(0.02)
+        wait_for(lambda: os.sched_getaffinity(0) != held, seconds=20)
         assert os.sched_getaffinity(0) == mask
     assert os.sched_getaffinity(0) == mask
 
@@ -166,7 +149,8 @@ def is_held(cpu):
 @needs_two
 @pytest.mark.parametrize("overrides", [[], ["bind_ranks=false"]])
 def test_the_plain_command_keeps_each_rank_on_a_core(overrides, start_mpies, write_config, tmp_path):
-    job = start_mpies(0, "train", write_config(CONFIG), "--out", "run", "--ranks", "2", *overrides)
+    words = "--out", "run", "--ranks", "2", "stop.seconds=60"
+    job = start_mpies(0, "train", write_config(ENDLESS), *words, *overrides)
     wait_for(lambda: (tmp_path / "run/metrics.csv").exists() and len(ranks_of(job)) == 2, job)
     if overrides:
         assert all({*rank.cpu_affinity()} == os.sched_getaffinity(0) for rank in ranks_of(job))

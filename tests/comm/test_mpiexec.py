@@ -2,7 +2,6 @@
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,14 +10,11 @@ from tests.support import mpiexec_or_skip, write_program
 
 
 def test_the_mpiexec_beside_this_python_comes_before_the_path(tmp_path, monkeypatch):
-    for folder in ("python", "path"):
-        write_program(tmp_path / folder / "mpiexec", "")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python" / "python3"))
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    assert mpiexec.find() == str(tmp_path / "python" / "mpiexec")
-    (tmp_path / "python" / "mpiexec").unlink()
-    assert mpiexec.find() == str(tmp_path / "path" / "mpiexec")
-    (tmp_path / "path" / "mpiexec").unlink()
+    for program in [write_program(tmp_path / folder / "mpiexec", "") for folder in ("python", "path")]:
+        assert mpiexec.find() == program
+        os.unlink(program)
     assert mpiexec.find() is None
 
 
@@ -50,7 +46,7 @@ sys.exit(7)
 @pytest.mark.parametrize(("first_good", "expected"), [(1, 1), (3, 3), (9, 3)])
 def test_a_command_is_started_again_while_mpiexec_starts_no_rank(first_good, expected, tmp_path):
     done = mpiexec.run([sys.executable, "-c", PROGRAM, str(first_good)], cwd=tmp_path)
-    assert Path(tmp_path / "runs").read_text() == "x" * expected
+    assert (tmp_path / "runs").read_text() == "x" * expected
     if first_good <= 3:
         assert done.returncode == 7 and done.stdout == f"ran as number {expected} ''\n"
     else:

@@ -1,14 +1,17 @@
-"""Configs are read from YAML files and overrides, validated, and written back."""
+"""Configs are read from YAML files and overrides, validated, and written back; commands find them by name or id too."""
 
 import sys
 
 import pytest
 
 from mpies.config.loading import as_yaml, differences, load_config, make_config, parse_value, resolved, validate_config
+from mpies.config.recipes import find_config, find_recipes
 from mpies.core.errors import ConfigError
+from mpies.runs.formats.metrics import read_metrics
 from mpies.sweeps.settings import read_override
 from mpies.training.update import make_solver
 from tests.config.examples import CARTPOLE, SPHERE
+from tests.support import HOME, invoke
 
 
 def test_an_override_of_a_section_that_is_written_in_short_keeps_its_kind(write_config):
@@ -26,9 +29,8 @@ def test_an_override_of_a_section_that_is_written_in_short_keeps_its_kind(write_
 
 def test_overrides_replace_values_of_the_file_and_the_last_one_counts(write_config):
     path = write_config(CARTPOLE + "solver: {sigma: 0.5, population: 10}\nstop: {target: 3}")
-    config = load_config(
-        path, ["solver.sigma=1e-3", "solver.optimizer.kind=sgd", "policy.hidden=[4, 5]", "stop.target=null"]
-    )
+    overrides = ["solver.sigma=1e-3", "solver.optimizer.kind=sgd", "policy.hidden=[4, 5]", "stop.target=null"]
+    config = load_config(path, overrides)
     assert (config.solver.sigma, config.solver.population, config.solver.optimizer.kind) == (0.001, 10, "sgd")
     assert (config.policy.hidden, config.stop.target) == ([4, 5], None)
     assert load_config(path, ["seed=2", "seed=3"]).seed == 3
@@ -86,8 +88,7 @@ def test_a_solver_from_a_file_brings_its_own_keys(write_config, tmp_path):
     kind = f"{tmp_path}/own_solver.py:Mine"
     config = load_config(write_config(CARTPOLE + f"solver: {{kind: '{kind}', strength: 3}}"))
     assert (config.solver.kind, config.solver.strength) == (kind, 3.0)
-    again = load_config(write_config(as_yaml(resolved(config)), "again.yaml"))
-    assert resolved(again) == resolved(config)
+    assert resolved(load_config(write_config(as_yaml(resolved(config)), "again.yaml"))) == resolved(config)
     with pytest.raises(ConfigError, match=r"solver\.strngth is not a key; did you mean solver\.strength"):
         load_config(write_config(CARTPOLE + f"solver: {{kind: '{kind}', strngth: 3}}"))
     with pytest.raises(ConfigError, match=r"yaml: solver.kind .*own_solver.py has no Absent; it has OpenAIES, Mine$"):
@@ -157,10 +158,7 @@ def test_a_seed_is_decimal_however_many_zeros_it_begins_with(text, seed):
     assert file.seed == make_config({"environment": {"id": "LQR-v0"}}, [f"seed={text}"], "run.yaml").seed == seed
     assert read_override(f"seed={text},7") == ("seed", [seed, 7])
     # Numbers of other keys are those of YAML.
-    assert parse_value("{x: 010, seeds: [008, 010]}", "run.yaml") == {
-        "x": 8,
-        "seeds": [8, 10],
-    }
+    assert parse_value("{x: 010, seeds: [008, 010]}", "run.yaml") == {"x": 8, "seeds": [8, 10]}
 
 
 @pytest.mark.parametrize("key", ["seed", "noise.size", "solver.sigma", "environment.kwargs.x"])
@@ -176,8 +174,7 @@ def test_a_file_beside_the_config_is_found_from_another_folder(here):
     """One that is here comes first, and so does what the command line says."""
     (here / "sub").mkdir()
     (here / "sub" / "room.py").write_text("def f(x):\n    return -sum(x**2)\n")
-    config = here / "sub" / "run.yaml"
-    config.write_text("environment: {id: 'room.py:f', dimension: 2}")
+    (here / "sub" / "run.yaml").write_text("environment: {id: 'room.py:f', dimension: 2}")
     assert load_config("sub/run.yaml").environment.id == "sub/room.py:f"
     assert load_config("sub/run.yaml", ["environment.id=function:sphere"]).environment.id == "function:sphere"
     (here / "room.py").write_text((here / "sub" / "room.py").read_text())
@@ -213,3 +210,55 @@ def test_a_game_of_images_gets_a_convolutional_policy_where_none_is_named(enviro
 def test_a_config_without_a_policy_and_a_solver_gets_the_quick_ones(sections, expected):
     config = validate_config({"environment": {"id": "CartPole-v1"}} | sections, "x")
     assert (config.solver.kind, config.policy.hidden, config.environment.seeds) == expected
+
+
+def test_a_recipe_is_trained_by_name_into_the_run_of_its_path(run_mpies, tmp_path):
+    run_mpies(0, "train", "cartpole", "stop.generations=1", code=0)
+    assert len(read_metrics(tmp_path / "runs" / "cartpole_stop.generations=1")) == 1
+    by_path = run_mpies(0, "train", HOME / "configs/cartpole.yaml", "stop.generations=1", code=0)
+    assert "is complete" in by_path.stdout, by_path.stdout
+
+
+def test_a_path_that_is_there_comes_before_a_recipe_and_an_id(here):
+    for name in ("pong", "CartPole-v1"):
+        (here / name).write_text("environment: {id: Acrobot-v1}")
+        assert str(find_config(name)) == name and load_config(name).environment.id == "Acrobot-v1"
+    (here / "swimmer").mkdir()  # a folder is no config
+    assert find_config("swimmer") == find_recipes()["swimmer"]
+    with pytest.raises(ConfigError, match="swimmer/second-v2: cannot be read"):
+        find_config("swimmer/second-v2")  # no id, as the folder is there
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ("cartpol", "the nearest are cartpole, cartpole_swingup"),
+        ("Hopper", "the nearest is hopper"),
+        ("lunar-lander.yaml", "the nearest are lunar_lander, lunar_lander_18"),
+        ("experiments/steep.yml", "the nearest is experiments/steeper.yml"),
+        ("absent/hoper.yaml", "the nearest is hopper"),
+        ("zzz", "give the path of a YAML file, an environment's id, or a recipe's name: "),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_nearest(given, nearest, here):
+    (here / "experiments").mkdir()
+    (here / "experiments" / "steeper.yml").write_text("environment: {id: CartPole-v1}")
+    with pytest.raises(ConfigError) as error:
+        find_config(given)
+    assert str(error.value).startswith(f"{given}: cannot be read (No such file or directory); {nearest}")
+
+
+def test_commands_read_a_variant_of_a_recipe_by_name(here):
+    name = "hopper-openai"
+    checked = invoke("check", name, "seed=9", code=0).stdout
+    assert "id: Hopper-v5" in checked and "seed: 9" in checked
+    for system in ("slurm", "k8s"):
+        assert f"runs/{name}" in invoke("launch", system, name, "--dry-run", code=0).stdout
+    recipe = (HOME / "configs/variants/hopper-openai.yaml").read_text()
+    assert (here / "runs" / f"{name}.k8s" / f"{name}.yaml").read_text() == recipe
+
+
+@pytest.mark.parametrize("name", ["LunarLander-v3", "ALE/Pong-v5", "gym:MinitaurBulletEnv-v0", "own.py:Corridor"])
+def test_an_id_is_a_config_of_one_line(name):
+    assert load_config(name) == load_config(name, [f"environment.id={name}"])
+    assert load_config(name, ["seed=3"]).environment.id == name

@@ -22,17 +22,11 @@ WRONG = [
     ("environment: {id: CartPole-v1, kwargs: {levels: [{0: up}]}}", "...levels[0] has the key 0, which must be text"),
     ("environment: {id: CartPole-v1, kwargs: {a: {b: [0, .nan]}}}", "...a.b[1] accepts only finite numbers, but is"),
     ("environment: {id: CartPole-v1, kwargs: {start: 2024-01-01}}", "...start accepts only ... but is a date"),
-    (
-        "environment: {id: LQR-v0, kwargs: {frame_skip: 4}}",
-        "...kwargs.frame_skip is not for kwargs: use environment.",
-    ),
+    ("environment: {id: LQR-v0, kwargs: {frame_skip: 4}}", "...kwargs.frame_skip is not for kwargs: use environment."),
     ("environment: {id: LQR-v0, kwargs: {num_envs: 4}}", "...num_envs is not for kwargs: mpies sets it itself"),
     ("environment: {id: LQR-v0, kwargs: {instances: 1}}", "...use environment.instances"),
     ("environment: {id: LQR-v0, shift: 1}", "...shift is for functions only; remove it, or use id: function:NAME"),
-    (
-        "environment: {id: 'file.py:name', shift: 1}",
-        "...shift is for functions only; remove it, or give",
-    ),
+    ("environment: {id: 'file.py:name', shift: 1}", "...shift is for functions only; remove it, or give"),
     (SPHERE.replace("5", "5, max_steps: 3"), "...max_steps is not for functions; remove it"),
     (SPHERE.replace("5", "1"), "environment.dimension must be at least 2, but is 1"),
     (SPHERE.replace("5", "5, instances: 1"), "...instances is not for functions; remove it"),
@@ -82,6 +76,13 @@ def begins(message, line):
     return re.match(re.escape(line).replace(r"\.\.\.", ".*"), message)
 
 
+def refusal(path, overrides=()):
+    """What is said of a config that is refused."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides)
+    return str(caught.value)
+
+
 # An override of CARTPOLE, and how the message begins after "the command line".
 WRONG_OVERRIDES = [
     *((wrong, f": {wrong!r} must be KEY=VALUE, for instance solver") for wrong in ("solver", "=3", "solver..sigma=3")),
@@ -106,39 +107,29 @@ WRONG_OVERRIDES = [
 def test_what_is_wrong_is_explained_in_one_line(text, overrides, beginning, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ConfigError) as caught:
-        load_config(path, overrides)
-    message = str(caught.value)
+    message = refusal(path, overrides)
     assert begins(message, f"the command line{beginning}" if overrides else f"{path}: {beginning}"), message
     assert "\n" not in message and len(message) < len(str(path)) + 240
 
 
 def test_an_error_of_the_file_stays_one_of_the_file_where_another_key_is_overridden(write_config):
     path = write_config(CARTPOLE + "solver: {sigma: -1}")
-    with pytest.raises(ConfigError) as caught:
-        load_config(path, ["solver.sigma_x=1", "stop.steps=5"])
-    assert str(caught.value).startswith("the command line: solver.sigma_x is not a key")
-    with pytest.raises(ConfigError) as caught:
-        load_config(path, ["stop.steps=5"])
-    assert str(caught.value).startswith(f"{path}: solver.sigma must be greater than 0")
-    path = write_config(CARTPOLE + "solver: {sigma_x: 1}")
-    with pytest.raises(ConfigError) as caught:
-        load_config(path, ["solver.sigma=1"])  # the beginning of the unknown key's name
-    assert str(caught.value).startswith(f"{path}: solver.sigma_x is not a key")
+    unknown = refusal(path, ["solver.sigma_x=1", "stop.steps=5"])
+    assert unknown.startswith("the command line: solver.sigma_x is not a key")
+    assert refusal(path, ["stop.steps=5"]).startswith(f"{path}: solver.sigma must be greater than 0")
+    write_config(CARTPOLE + "solver: {sigma_x: 1}")  # the override is the beginning of the unknown key's name
+    assert refusal(path, ["solver.sigma=1"]).startswith(f"{path}: solver.sigma_x is not a key")
 
 
 def test_keys_of_a_kind_that_the_command_line_replaces_are_explained(write_config):
     path = write_config(CARTPOLE + "solver: {weight_decay: 0.1, optimizer: {kind: adam, beta1: 0.8}}")
-    with pytest.raises(ConfigError) as caught:
-        load_config(path, ["solver.kind=cma_es"])
+    message = refusal(path, ["solver.kind=cma_es"])
     cure = "write solver=KIND in place of solver.kind=KIND to drop the section's other keys"
-    assert str(caught.value).startswith(f"{path}: solver.optimizer is not a key") and str(caught.value).endswith(cure)
+    assert message.startswith(f"{path}: solver.optimizer is not a key") and message.endswith(cure)
     assert load_config(path, ["solver=cma_es"]).solver.kind == "cma_es"
-    with pytest.raises(ConfigError, match=r"solver\.optimizer=KIND in place of solver\.optimizer\.kind=KIND to drop"):
-        load_config(path, ["solver.optimizer.kind=sgd"])
-    with pytest.raises(ConfigError) as caught:
-        load_config(write_config(CARTPOLE + "solver: {kind: cma_es, optimizer: {}}"))
-    assert "in place of" not in str(caught.value)
+    cure = "solver.optimizer=KIND in place of solver.optimizer.kind=KIND to drop"
+    assert cure in refusal(path, ["solver.optimizer.kind=sgd"])
+    assert "in place of" not in refusal(write_config(CARTPOLE + "solver: {kind: cma_es, optimizer: {}}"))
 
 
 OWN = """
@@ -197,6 +188,5 @@ class Mine(OpenAIES):
 def test_keys_of_an_own_solver_are_explained_whatever_their_types(keys, line, write_config, tmp_path):
     (tmp_path / "mine.py").write_text(OWN)
     path = write_config(SPHERE + f"solver: {{kind: '{tmp_path}/mine.py:Mine', {keys}}}")
-    with pytest.raises(ConfigError) as caught:
-        load_config(path)
-    assert begins(str(caught.value), f"{path}: {line}"), caught.value
+    message = refusal(path)
+    assert begins(message, f"{path}: {line}"), message

@@ -16,44 +16,35 @@ class Section(Options):
 
 
 @pytest.mark.parametrize(
-    ("key", "given", "expected"),
+    ("key", "conversions"),
     [
-        ("number", "1_000e-3", 1.0),
-        ("number", "1e-3", 0.001),  # YAML 1.1 reads it as a text
-        ("number", "-2.5E+2", -250.0),
-        ("number", ".5", 0.5),
-        ("number", 3, 3.0),
-        ("count", "1e3", 1000),
-        ("count", 5.0, 5),
-        ("whole", "1_000", 1000),
-        ("text", "1e-3", "1e-3"),
-        ("either", "1e-3", 0.001),
-        ("either", -2, -2.0),
-        ("either", "auto", "auto"),
+        # YAML 1.1 reads the second one as a text.
+        ("number", {"1_000e-3": 1.0, "1e-3": 0.001, "-2.5E+2": -250.0, ".5": 0.5, 3: 3.0}),
+        ("count", {"1e3": 1000, 5.0: 5}),
+        ("whole", {"1_000": 1000}),
+        ("text", {"1e-3": "1e-3"}),
+        ("either", {"1e-3": 0.001, -2: -2.0, "auto": "auto"}),
     ],
 )
-def test_values_are_converted_by_the_type_of_their_key(key, given, expected):
-    value = getattr(Section(**{key: given}), key)
-    assert value == expected and type(value) is type(expected)
+def test_values_are_converted_by_the_type_of_their_key(key, conversions):
+    for given, expected in conversions.items():
+        value = getattr(Section(**{key: given}), key)
+        assert value == expected and type(value) is type(expected), given
 
 
 @pytest.mark.parametrize(
-    ("key", "given", "message"),
+    ("key", "message", "values"),
     [
-        ("number", True, "must be a number"),
-        *(("either", value, "must be a number or auto") for value in (True, "Auto", "1e999", [1], 10**999, math.inf)),
-        ("number", "fast", "must be a number"),
-        ("number", "0x10", "must be a number"),
-        ("number", "1_e5", "must be a number"),
-        ("number", "1__0e5", "must be a number"),
-        ("number", float("inf"), "finite number"),
-        ("number", "1e999", "finite number"),
-        ("positive", 0, "greater than 0"),
-        ("count", 0, "greater than or equal to 1"),
-        ("count", 2.5, "must be a whole number"),
-        ("text", 5, "must be text"),
+        ("number", "must be a number", [True, "fast", "0x10", "1_e5", "1__0e5"]),
+        ("number", "finite number", [math.inf, "1e999"]),
+        ("either", "must be a number or auto", [True, "Auto", "1e999", [1], 10**999, math.inf]),
+        ("positive", "greater than 0", [0]),
+        ("count", "greater than or equal to 1", [0]),
+        ("count", "must be a whole number", [2.5]),
+        ("text", "must be text", [5]),
     ],
 )
-def test_wrong_values_are_refused(key, given, message):
-    with pytest.raises(ValidationError, match=message):
-        Section(**{key: given})
+def test_wrong_values_are_refused(key, message, values):
+    for given in values:
+        with pytest.raises(ValidationError, match=message):
+            Section(**{key: given})

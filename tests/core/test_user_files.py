@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from mpies import envs
 from mpies.envs import EnvironmentProblem, make_env
 from mpies.envs.custom_env import find
 from tests.envs.episodes import play
@@ -29,10 +30,9 @@ class World(gymnasium.Env):
 
 def write_world(folder, reward, neighbour="physics"):
     """A file that imports a module beside it, and another one in its constructor."""
-    folder.mkdir()
+    (folder / "constants").mkdir(parents=True)
     (folder / "world.py").write_text(WORLD.format(neighbour=neighbour))
     (folder / f"{neighbour}.py").write_text("from constants import values\nREWARD = values.REWARD\n")
-    (folder / "constants").mkdir()
     (folder / "constants" / "__init__.py").write_text("from . import values\n")
     (folder / "constants" / "values.py").write_text(f"REWARD = {reward}\n")
     (folder / "later.py").write_text("from constants import values\nBONUS = values.REWARD * 100\n")
@@ -40,8 +40,7 @@ def write_world(folder, reward, neighbour="physics"):
 
 
 def reward_of(environment_id):
-    env = make_env(environment_id)
-    (episode,) = play(env, [1], action=0)
+    (episode,) = play(make_env(environment_id), [1], action=0)
     return episode.rewards[0]
 
 
@@ -72,14 +71,9 @@ def test_two_files_of_a_folder_share_their_neighbours(tmp_path):
 
 @pytest.mark.parametrize("name", ["solvers", "envs", "base", "build_errors"])
 def test_names_of_modules_of_mpies_are_free_for_neighbours(name, tmp_path):
-    import mpies.envs.base
-    import mpies.envs.build_errors
-
-    before = mpies.envs.base, mpies.envs.build_errors
+    before = envs.base, envs.build_errors
     assert reward_of(write_world(tmp_path / "world", 3, neighbour=name)) == 303
-    from mpies.envs import base, build_errors
-
-    assert (base, build_errors) == before and hasattr(build_errors, "suggest_ids")
+    assert (envs.base, envs.build_errors) == before and hasattr(envs.build_errors, "suggest_ids")
 
 
 def test_a_neighbour_that_failed_is_imported_again_once_it_is_mended(tmp_path):

@@ -11,8 +11,7 @@ from gymnasium import spaces
 class Faulty(gymnasium.Env):
     """Ten steps of reward 1.  With an odd seed it fails, in `reset` or in the third step, in the way of `fault`."""
 
-    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    action_space = spaces.Discrete(2)
+    observation_space, action_space = spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Discrete(2)
 
     def __init__(self, fault: str) -> None:
         self.fault = fault
@@ -48,8 +47,7 @@ class Faulty(gymnasium.Env):
 class Slow(gymnasium.Env):
     """Five steps of reward 1.  With an odd seed `reset` or the third step hangs, or each step is slow."""
 
-    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    action_space = spaces.Discrete(2)
+    observation_space, action_space = spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Discrete(2)
 
     def __init__(self, fault: str) -> None:
         self.fault = fault
@@ -72,8 +70,7 @@ class Slow(gymnasium.Env):
 class Dawdling(gymnasium.Env):
     """Steps of 20 ms and a reward of 1 that never end an episode."""
 
-    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    action_space = spaces.Discrete(2)
+    observation_space, action_space = spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Discrete(2)
 
     def reset(self, seed: int, options: Any = None) -> tuple[Any, dict]:
         return np.full(2, seed % 3, np.float32), {}

@@ -5,6 +5,7 @@ It is written to a file of the user's, so it imports nothing of mpies.
 
 import os
 import signal
+import time
 
 import gymnasium
 import numpy as np
@@ -176,6 +177,13 @@ class Prints(Good):
     def step(self, action):
         print("1" * 64, end="", flush=True)
         return super().step(action)
+
+
+class Endless(Good):
+    def step(self, action):
+        time.sleep(0.05)
+        open("stepped", "w").close()
+        return *super().step(action)[:2], False, False, {}
 
 
 class TakesSignals(Good):

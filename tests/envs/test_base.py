@@ -28,6 +28,7 @@ CASES = [
     case("pybullet", "gym:CartPoleBulletEnv-v1"),
     case("pybullet", "gym:HopperBulletEnv-v0"),
     case("gymnasium", "mpies.envs.lqr:LQR"),
+    case("mujoco", "tests.envs.test_mujoco:Cart"),
     case("envpool", "envpool:Pendulum-v1", hide=[2], action_repeat=2, reward_shift=1.0),
     case("gymnasium", "gymnasium:CartPole-v1", hide=[1], action_repeat=3, ignored_rewards=[1.0]),
 ]
@@ -81,9 +82,9 @@ def test_the_time_limit_ends_an_episode(environment_id, changes):
     env.close()
 
 
-@pytest.mark.parametrize("backend", ["envpool", "gymnasium"])
+@pytest.mark.parametrize("backend", ["envpool", "gymnasium", "mujoco"])
 def test_behaviours_are_numbers_of_the_newest_info(backend):
-    pytest.importorskip("mujoco" if backend == "gymnasium" else "envpool")
+    pytest.importorskip("envpool" if backend == "envpool" else "mujoco")
     env = make_env("Hopper-v5", backend)
     assert env.measure_behaviour(["x_position", "x_velocity"]) == 2
     batch, seen = env.open([3, 14]), []

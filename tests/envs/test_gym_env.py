@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from mpies.envs import make_env
 from mpies.envs.base import Continuous, Discrete
@@ -64,10 +65,7 @@ def test_kwargs_set_the_weights_of_a_walkers_rewards():
 class Old:
     """An environment of gym before 0.26: `seed` is a method, `step` returns four values."""
 
-    def __init__(self):
-        from gym import spaces
-
-        self.observation_space, self.action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
 
     def seed(self, seed):
         self.number = seed
@@ -148,9 +146,6 @@ def test_global_generators_are_seeded_with_the_episode_and_restored():
     assert len(set(expected)) == 3 and rewards_of(one, 6) != expected
     one.reset(seed=5)
     other.reset(seed=7)
-    interleaved = []
-    for _ in range(3):
-        interleaved.append(one.step(0)[1])
-        other.step(0)
-    assert interleaved == expected
+    interleaved = [(one.step(0)[1], other.step(0)[1]) for _ in range(3)]
+    assert [reward for reward, _ in interleaved] == expected
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before

@@ -90,24 +90,15 @@ class Worn(gymnasium.Env):
         self.is_closed = True
 
 
-@pytest.fixture
-def built():
-    """The objects that `worn_env` built."""
-    return []
+def worn_env(carries_history=True, **options):
+    """A GymnasiumEnv of Worn objects, and the list of those that it has built."""
+    built = []
 
+    def build():
+        built.append(Worn(carries_history))
+        return built[-1]
 
-@pytest.fixture
-def worn_env(built):
-    """A GymnasiumEnv of Worn objects."""
-
-    def make(carries_history=True, **options):
-        def build():
-            built.append(Worn(carries_history))
-            return built[-1]
-
-        return GymnasiumEnv("Worn", build, **options)
-
-    return make
+    return GymnasiumEnv("Worn", build, **options), built
 
 
 @pytest.mark.parametrize(
@@ -122,8 +113,8 @@ def worn_env(built):
         (False, {"rebuild": None, "rebuild_every": 2}, [5, 2, 2, 2]),
     ],
 )
-def test_an_object_serves_as_many_episodes_as_it_should(carries_history, options, episodes, worn_env, built):
-    env = worn_env(carries_history, **options)
+def test_an_object_serves_as_many_episodes_as_it_should(carries_history, options, episodes):
+    env, built = worn_env(carries_history, **options)
     rewards = [play(env, [seed])[0].rewards[0] for seed in range(7)]
     assert [each.episodes for each in built] == episodes
     expected = [number + 1 if carries_history else 1 for count in episodes for number in range(count)]
@@ -132,11 +123,11 @@ def test_an_object_serves_as_many_episodes_as_it_should(carries_history, options
     assert all(environment.is_closed for environment in built)
 
 
-def test_an_unfinished_episode_counts_for_its_object(worn_env, built):
-    env = worn_env(rebuild=False, rebuild_every=2)
+def test_an_unfinished_episode_counts_for_its_object():
+    env, built = worn_env(rebuild=False, rebuild_every=2)
     for _ in range(4):
         env.open([3]).close()
-    assert len(built) == 2 and [each.episodes for each in built] == [2, 2]
+    assert [each.episodes for each in built] == [2, 2]
 
 
 @pytest.mark.parametrize(("value", "words"), [(None, "None"), ("left", "the text 'left'")])
@@ -150,8 +141,8 @@ def test_a_behaviour_that_is_no_number_is_refused(value, words):
         env.measure_behaviour(["goal"])
 
 
-def test_whoever_watches_sees_the_object_after_each_reset_and_step(worn_env, built):
-    env, seen = worn_env(rebuild=False), []
+def test_whoever_watches_sees_the_object_after_each_reset_and_step():
+    (env, built), seen = worn_env(rebuild=False), []
     env.watch = seen.append
     play(env, [3, 4])
     assert seen == [*built, *built] and len(built) == 2

@@ -13,7 +13,9 @@ from mpies.training.trainer import make_trainer
 from tests.envs.licensed import Licensed
 from tests.support import assert_refused, invoke, mpiexec_or_skip, ranks_of, wait_for
 
-CONFIG = """
+
+def text(licences=0, instances="", overlap=0):
+    return f"""
 environment: {{id: "tests.envs.licensed:Licensed", kwargs: {{licences: {licences}}}{instances}}}
 policy: {{hidden: []}}
 solver: {{kind: pepg, population: 24}}
@@ -22,10 +24,6 @@ evaluation: {{every: 2, episodes: 7}}
 stop: {{generations: 6}}
 overlap: {overlap}
 """
-
-
-def text(licences=0, instances="", overlap=0):
-    return CONFIG.format(licences=licences, instances=instances, overlap=overlap)
 
 
 @pytest.fixture

@@ -1,16 +1,12 @@
-"""Which environment an id names: mpies.envs.make_env and make_function_env."""
+"""Which environment an id names, and in which line one is refused: make_env and make_function_env."""
+
+import sys
 
 import numpy as np
 import pytest
 
-from mpies.envs import (
-    CARRY_HISTORY,
-    NO_HISTORY,
-    ONE_AT_A_TIME,
-    EnvironmentProblem,
-    make_env,
-    make_function_env,
-)
+from mpies.envs import CARRY_HISTORY, NO_HISTORY, ONE_AT_A_TIME, EnvironmentProblem, make_env, make_function_env
+from mpies.envs.build_errors import missing_package, suggest_ids
 
 
 @pytest.mark.parametrize(
@@ -70,6 +66,42 @@ def test_what_cannot_be_made_is_refused_in_one_line(needed, environment_id, argu
     with pytest.raises(EnvironmentProblem, match=message) as caught:
         make_env(environment_id, **arguments)
     assert "\n" not in str(caught.value)
+
+
+def test_at_most_two_ids_are_suggested():
+    known = ["Ant-v5", "Pusher-v5", "LunarLander-v3", "LunarLander-v2", "LunarLander-v1"]
+    assert suggest_ids("LunarLandr-v3", known) == "; did you mean LunarLander-v3 or LunarLander-v2?"
+    assert suggest_ids("Ant-v4", known) == "; did you mean Ant-v5?"
+    assert suggest_ids("nonsense", known) == suggest_ids("Pong-v5", known) == ""  # names count, not versions
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ModuleNotFoundError("No module named 'cv2'"), r"Some-v0 needs .*mpies\[atari\]"),
+        (ImportError("No module named 'quux'"), r"Some-v0 needs .*\(No module named 'quux'\); install the package"),
+    ],
+)
+def test_a_missing_package_names_the_extra_that_installs_it(error, message):
+    with pytest.raises(EnvironmentProblem, match=message):
+        raise missing_package("Some-v0", error)
+
+
+@pytest.mark.parametrize(
+    ("package", "environment_id", "backend", "message"),
+    [
+        ("Box2D", "LunarLander-v3", "gymnasium", r'LunarLander-v3.*pip install "mpies\[box2d\]"'),
+        ("mujoco", "Hopper-v5", "mujoco", r'Hopper-v5 needs a package .*; pip install "mpies\[mujoco\]"'),
+    ],
+)
+def test_an_environment_whose_package_is_missing_names_the_extra(
+    package, environment_id, backend, message, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, package, None)
+    for name in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(EnvironmentProblem, match=message):
+        make_env(environment_id, backend)
 
 
 def test_a_known_environment_is_rebuilt_only_if_it_carries_history(monkeypatch):

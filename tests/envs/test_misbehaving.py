@@ -64,11 +64,10 @@ HARMLESS = {
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(here):
     """The working directory, with misbehaving.py as a file of the user's."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(HOME / "tests" / "envs" / "misbehaving.py", tmp_path / "own.py")
-    return tmp_path
+    shutil.copy(HOME / "tests" / "envs" / "misbehaving.py", here / "own.py")
+    return here
 
 
 def config_of(name, file="own.py"):
@@ -122,15 +121,15 @@ def test_what_harms_no_episode_changes_no_bit(name, folder, write_config, run_mp
 
 
 @pytest.fixture
-def run_of_good(folder, write_config, run_mpies, monkeypatch):
-    """A run of own.py:Good, which tests make another environment of; so they say that they trust it."""
+def own(folder, write_config, run_mpies, monkeypatch):
+    """own.py after a run of its Good, which tests make another environment of; so they say that they trust it."""
     assert run_mpies(0, "train", write_config(config_of("Good")), "--out", "run").code == 0
     monkeypatch.setenv("MPIES_TRUST", "1")
-    return folder / "run"
+    return folder / "own.py"
 
 
-def test_evaluate_and_play_name_what_an_episode_raises(run_of_good, folder, run_mpies):
-    own, message = folder / "own.py", "KeyboardInterrupt"
+def test_evaluate_and_play_name_what_an_episode_raises(own, run_mpies):
+    message = "KeyboardInterrupt"
     own.write_text(own.read_text() + "\nGood = Interrupts\n")
     evaluated = run_mpies(0, "evaluate", "run", "--episodes", 20)
     assert evaluated.code == 1 and evaluated.stderr == ""
@@ -141,28 +140,15 @@ def test_evaluate_and_play_name_what_an_episode_raises(run_of_good, folder, run_
     assert member.code in (0, 1) and "member 0 of generation 1: recorded" in member.stdout
 
 
-def test_an_evaluation_without_any_episode_that_works_has_no_mean(run_of_good, folder, run_mpies):
-    own = folder / "own.py"
+def test_an_evaluation_without_any_episode_that_works_has_no_mean(own, run_mpies):
     own.write_text(own.read_text().replace("self.seed % 4 == 1 and", "") + "\nGood = RaisesOwn\n")
     in_json = run_mpies(0, "evaluate", "run", "--episodes", 6, "--json")
     assert in_json.code == 1 and '"mean": null' in in_json.stdout and "NaN" not in in_json.stdout
 
 
-SLOW = """
-import time
-
-class Good(Good):
-    def step(self, action):
-        time.sleep(0.05)
-        open("stepped", "w").close()
-        return *super().step(action)[:2], False, False, {}
-"""
-
-
 @pytest.mark.parametrize("command", [("play", "run", "--video", "film.gif"), ("probe", "own.py:Good")])
-def test_ctrl_c_ends_a_command_at_once(command, run_of_good, folder, start_mpies):
-    own = folder / "own.py"
-    own.write_text(own.read_text() + SLOW)
+def test_ctrl_c_ends_a_command_at_once(command, own, folder, start_mpies):
+    own.write_text(own.read_text() + "\nGood = Endless\n")
     process = start_mpies(0, *command)
     wait_for((folder / "stepped").exists, process)
     time.sleep(0.2)

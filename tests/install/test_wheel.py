@@ -25,9 +25,8 @@ TRAIN = "train", "cartpole", "--ranks", 2, "--out", "run", "environment.id=gymna
 def run(*command, folder, expected=0):
     """What a command prints, run in a folder away from this checkout."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MPIES_PICTURES")}
-    done = subprocess.run(
-        [str(word) for word in command], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
-    )
+    words, pipes = [str(word) for word in command], {"capture_output": True, "text": True}
+    done = subprocess.run(words, cwd=folder, env=environment, timeout=600, **pipes)
     assert done.returncode == expected, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout + done.stderr
 
@@ -44,9 +43,8 @@ def install(python, requirement, folder):
     """Install into a fresh environment.  Returns the folder of its programs."""
     run(python, "-m", "venv", folder / "venv", folder=folder)
     programs = folder / "venv/bin"
-    pip = programs / "python", "-m", "pip"
-    constraints = "--constraint", HOME / "constraints.txt"
-    run(*pip, "install", "--quiet", "--disable-pip-version-check", *constraints, requirement, folder=folder)
+    pip_install = programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"
+    run(*pip_install, "--constraint", HOME / "constraints.txt", requirement, folder=folder)
     return programs
 
 
@@ -68,8 +66,7 @@ def check(programs, folder, digests):
     """Train two generations of a recipe on two ranks, and see what doctor says of the installation."""
     run(programs / "mpies", *TRAIN, folder=folder)
     assert read_digests(folder / "run") == digests and len(digests) == 2
-    found = run(programs / "mpies", "doctor", folder=folder)
-    assert "ok    inner loop      compiled" in found
+    assert "ok    inner loop      compiled" in run(programs / "mpies", "doctor", folder=folder)
     listed = run(programs / "mpies", "recipes", folder=folder)
     assert "\nhopper-openai " in listed and "500.0" in listed
     for cluster, ending in (("slurm", "not run: sbatch runs/cartpole.sbatch\n"), ("pbs", "< runs/cartpole.pbs\n")):
@@ -87,8 +84,7 @@ def test_the_wheel_trains_in_a_fresh_environment(version, digests, tmp_path):
     programs = install(find_python(version), f"{distribution('*.whl')}[mpi,classic-control]", tmp_path)
     check(programs, tmp_path, digests)
     if version == "3.11":
-        pip = programs / "python", "-m", "pip"
-        run(*pip, "check", folder=tmp_path)
+        run(programs / "python", "-m", "pip", "check", folder=tmp_path)
         probed = run(programs / "mpies", "probe", "AntBulletEnv-v0", "--episodes", 2, folder=tmp_path)
         assert "reproducible" in probed
     else:

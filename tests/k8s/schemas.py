@@ -13,7 +13,8 @@ from pathlib import Path
 
 import yaml
 
-HOME = Path(__file__).resolve().parents[2]
+from tests.support import HOME
+
 KUBERNETES = "1.34"
 OPERATOR = "v0.8.2"
 CRD_URL = f"https://raw.githubusercontent.com/kubeflow/mpi-operator/{OPERATOR}/manifests/base/kubeflow.org_mpijobs.yaml"
@@ -30,10 +31,8 @@ def read_crd():
     Raises OSError where none of these is to be had.
     """
     beside = HOME.parent / "shared/mpi-operator/kubeflow.org_mpijobs.yaml"
-    if "MPIJOB_CRD" in os.environ:
-        content = Path(os.environ["MPIJOB_CRD"]).read_bytes()
-    elif beside.exists():
-        content = beside.read_bytes()
+    if "MPIJOB_CRD" in os.environ or beside.exists():
+        content = Path(os.environ.get("MPIJOB_CRD", beside)).read_bytes()
     else:
         with urllib.request.urlopen(CRD_URL, timeout=10) as answer:
             content = answer.read()
@@ -150,15 +149,8 @@ def pods(document):
         templates.append(spec["template"])
     if document["kind"] == "CronJob":
         templates.append(spec["jobTemplate"]["spec"]["template"])
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": document["metadata"]["name"], **template["metadata"]},
-            "spec": template["spec"],
-        }
-        for template in templates
-    ]
+    pod, name = {"apiVersion": "v1", "kind": "Pod"}, {"name": document["metadata"]["name"]}
+    return [pod | {"metadata": name | template["metadata"], "spec": template["spec"]} for template in templates]
 
 
 def against_kubernetes(document):

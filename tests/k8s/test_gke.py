@@ -5,16 +5,16 @@ import subprocess
 
 import pytest
 
-from tests.k8s.conftest import HOME, OVERLAYS, one, rendered
+from tests.k8s.conftest import OVERLAYS, one, rendered
+from tests.support import HOME
 
 ARGUMENTS = ("PROJECT=some-project", "ZONE=europe-west4-b", "CLUSTER=some-cluster", "CONTAINER=podman")
 
 
 def printed(target, *arguments):
     """The commands of a target, each on one line."""
-    done = subprocess.run(
-        ["make", "--dry-run", target, *ARGUMENTS, *arguments], cwd=HOME, capture_output=True, text=True, check=True
-    )
+    command = ["make", "--dry-run", target, *ARGUMENTS, *arguments]
+    done = subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=True)
     return done.stdout.replace("\\\n", " ").splitlines()
 
 
@@ -36,10 +36,7 @@ def test_the_pool_of_workers_scales_to_zero_and_only_they_may_use_it(overlay):
 
 @pytest.mark.parametrize(
     ("image", "name", "tag"),
-    [
-        ("mpies:local", "mpies", "local"),
-        ("registry:5000/us/mpies", "registry:5000/us/mpies", "latest"),
-    ],
+    [("mpies:local", "mpies", "local"), ("registry:5000/us/mpies", "registry:5000/us/mpies", "latest")],
 )
 def test_an_image_needs_no_tag(image, name, tag):
     (line,) = [line for line in printed("gke-manifests", f"IMAGE={image}") if "images:" in line]
@@ -49,8 +46,7 @@ def test_an_image_needs_no_tag(image, name, tag):
 def test_the_cost_is_said_before_anything_is_made():
     lines = printed("gke-cluster", "PRICE=0.05", "CONSTANTS=c.yaml", "CONFIG=minitaur", "RANKS=310")
     cost = next(number for number, line in enumerate(lines) if "mpies simulate" in line)
-    first = next(number for number, line in enumerate(lines) if line.startswith("gcloud"))
-    assert cost < first
+    assert cost < next(number for number, line in enumerate(lines) if line.startswith("gcloud"))
     assert lines[cost].endswith("simulate minitaur --ranks 310 --constants c.yaml --price 0.05")
     assert not any("simulate" in line for line in printed("gke-cluster"))
 
@@ -64,18 +60,11 @@ def test_what_is_made_is_deleted_and_the_rest_is_listed():
         ("container node-pools", "workers"),  # goes with its cluster
     }
     text = "\n".join(printed("gke-delete"))
-    deleted = set(re.findall(r"gcloud ([a-z -]+?) delete ([\w-]+)", text))
-    assert deleted == made - {("container node-pools", "workers")}
+    assert set(re.findall(r"gcloud ([a-z -]+?) delete ([\w-]+)", text)) == made - {("container node-pools", "workers")}
     assert text.index("kubectl kustomize") < text.index("wait --for=delete") < text.index("clusters delete")
     listed = re.findall(r"^gcloud ([a-z ]+) list --project some-project", text, re.MULTILINE)
-    assert listed[-6:] == [
-        "container clusters",
-        "compute instances",
-        "compute disks",
-        "filestore instances",
-        "artifacts repositories",
-        "storage buckets",
-    ]
+    machines, disks = ["container clusters", "compute instances"], ["compute disks", "filestore instances"]
+    assert listed[-6:] == [*machines, *disks, "artifacts repositories", "storage buckets"]
     assert text.rindex(" delete ") < text.index("gcloud container clusters list")
 
 

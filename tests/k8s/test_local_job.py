@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import time
 import urllib.request
 
@@ -15,61 +14,44 @@ import pytest
 import yaml
 
 from mpies.runs.formats.metrics import read_digests, read_metrics
-from tests.k8s.conftest import HOME, rendered
+from tests.k8s.conftest import one, rendered
 from tests.k8s.local_job import LocalJob, podman, run
-from tests.support import wait_for
+from tests.support import HOME, train, wait_for
 
 pytestmark = pytest.mark.k8s
-CONFIG = HOME / "configs/cartpole.yaml"
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """Digests of the overlay's run on this machine without any container."""
-    out = tmp_path_factory.mktemp("workstation") / "run"
-    command = [sys.executable, "-m", "mpies", "train", str(CONFIG), "--out", str(out)]
-    subprocess.run(command, check=True, capture_output=True, timeout=600)
-    return read_digests(out)
+    config = (HOME / "configs/cartpole.yaml").read_text()
+    return read_digests(train(tmp_path_factory.mktemp("workstation"), config))
 
 
 @pytest.fixture
 def start_job(image, tmp_path_factory):
     """A LocalJob of the workstation overlay, already entered.  env: variables of the launcher to change."""
-    jobs = []
+    jobs = contextlib.ExitStack()
 
     def start(**env):
         documents = yaml.safe_load(json.dumps(rendered("workstation")))
-        (job,) = [document for document in documents if document["kind"] == "MPIJob"]
-        container = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+        container = one(documents, "MPIJob")["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
         container["env"] = [entry for entry in container["env"] if entry["name"] not in env]
         container["env"] += [{"name": name, "value": value} for name, value in env.items()]
         folder = tmp_path_factory.mktemp("job")
-        folder.parent.chmod(0o755)  # pods are another user
-        folder.parent.parent.chmod(0o755)
-        folder.chmod(0o755)
-        jobs.append(LocalJob(documents, folder / "pods"))
+        for path in (folder.parent.parent, folder.parent, folder):
+            path.chmod(0o755)  # pods are another user
         (folder / "pods").mkdir(mode=0o755)
-        return jobs[-1].__enter__()
+        return jobs.enter_context(LocalJob(documents, folder / "pods"))
 
-    yield start
-    for job in jobs:
-        job.__exit__()
-
-
-def execute_in_the_image(*command):
-    limits = ["--cgroups=disabled", "--ulimit=nproc=4096:4096", "--ulimit=nofile=4096:4096"]
-    return run(*podman("run", "--rm", "--network=none", *limits, "mpies", *command), check=False)
+    with jobs:
+        yield start
 
 
 def wait_for_generation(job, number):
     """Until the run has so many generations on disk."""
-    path = job.claim("mpies-runs") / "cartpole"
-    deadline = time.monotonic() + 600
-    while time.monotonic() < deadline:
-        if len(read_metrics(path)) >= number:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"no generation {number} within ten minutes: {(job.folder / 'launcher.log').read_text()}")
+    path, log = job.claim("mpies-runs") / "cartpole", job.folder / "launcher.log"
+    wait_for(lambda: len(read_metrics(path)) >= number, seconds=600, pause=0.05, explain=log.read_text)
 
 
 def assert_complete(job, expected):
@@ -80,9 +62,10 @@ def assert_complete(job, expected):
 
 def test_the_image_is_small_and_not_root(image):
     """What it holds at most, unpacked; a base of Debian 12 included."""
-    print(f"image: {image.size / 1e6:.0f} MB, built in {image.seconds:.0f} s")
-    assert image.size < 1.25e9
-    done = execute_in_the_image("sh", "-c", "id -u; mpies --version; ls /opt/mpies/bin")
+    assert image < 1.25e9  # bytes
+    limits = ["--cgroups=disabled", "--ulimit=nproc=4096:4096", "--ulimit=nofile=4096:4096"]
+    command = "mpies", "sh", "-c", "id -u; mpies --version; ls /opt/mpies/bin"
+    done = run(*podman("run", "--rm", "--network=none", *limits, *command), check=False)
     assert done.stdout.startswith("1000\n") and "mpies, version" in done.stdout
     assert "pip" not in done.stdout.split()
 
@@ -124,11 +107,7 @@ for folder in pathlib.Path("/proc").glob("[0-9]*"):
         (lambda job: job.kill(job.workers[1], True), [0], ["the loss of mpies-worker-1", "continuing from generation"]),
         (lose_both_workers, [0], ["starting 1 rank on 1 node"]),
         # A lost rank is survived with ULFM.
-        (
-            lambda job: job.execute(job.workers[1], "python3", "-c", KILL_RANKS),
-            [0],
-            ["training continues on 1 rank"],
-        ),
+        (lambda job: job.execute(job.workers[1], "python3", "-c", KILL_RANKS), [0], ["training continues on 1 rank"]),
         # SIGTERM to the launcher's pod, as before any eviction: nothing is played twice.
         (
             lambda job: run(*podman("kill", "--signal", "TERM", job.launcher)),
@@ -187,19 +166,18 @@ def test_the_dashboard_follows_a_run_and_hands_out_copies(start_job, undisturbed
         with urllib.request.urlopen(f"http://{job.addresses[name]}:8050{path}?{token}", timeout=10) as answer:
             return answer.read().decode()
 
-    def listed(_):
-        """Until the list has the run under way."""
-        deadline = time.monotonic() + 600
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError):
-                runs = json.loads(ask("/api/runs"))
-                if runs and runs[0].get("generation"):
-                    assert [run["name"] for run in runs] == ["cartpole"] and runs[0]["state"] in ("running", "finished")
-                    return
-            time.sleep(0.25)
-        raise AssertionError(run(*podman("logs", name), check=False).stderr)
+    def is_listed():
+        with contextlib.suppress(OSError):
+            runs = json.loads(ask("/api/runs"))
+            if runs and runs[0].get("generation"):
+                assert [run["name"] for run in runs] == ["cartpole"] and runs[0]["state"] in ("running", "finished")
+                return True
 
-    assert job.run(listed) == 0, job.log
+    def told():
+        return run(*podman("logs", name), check=False).stderr
+
+    # The list has the run while it is under way.
+    assert job.run(lambda _: wait_for(is_listed, seconds=600, pause=0.25, explain=told)) == 0, job.log
     assert "<title>" in ask("/") and "mpies" in ask("/page.js")
     (shown,) = json.loads(ask("/api/runs"))
     assert (shown["state"], shown["generation"]) == ("finished", len(undisturbed))

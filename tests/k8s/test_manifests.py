@@ -1,6 +1,10 @@
-"""The manifests: every overlay renders, says what it should, and would be taken by an API server and the operator."""
+"""The manifests: every overlay renders, says what it should, and would be taken by an API server and the operator.
+
+The last ones are of the TrainJob and its runtime: what Kubeflow Trainer v2 would take and understand.
+"""
 
 import copy
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,7 +15,11 @@ import yaml
 from mpies.config.loading import load_config
 from mpies.sweeps.trials import check_trials, load_sweep
 from tests.k8s import schemas
-from tests.k8s.conftest import HOME, OPERATOR, OVERLAYS, one, render, rendered
+from tests.k8s.conftest import OPERATOR, OVERLAYS, one, render, rendered
+from tests.support import HOME
+
+TRAINER = HOME / "k8s/trainer"
+STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
 
 def test_every_recipe_travels_in_the_config_map():
@@ -72,8 +80,7 @@ def test_the_overlays_are_what_their_names_say():
     spot = one(rendered("spot"), "MPIJob")["spec"]["mpiReplicaSpecs"]
     assert spot["Worker"]["template"]["spec"]["nodeSelector"]["cloud.google.com/gke-spot"] == "true"
     assert "nodeSelector" not in spot["Launcher"]["template"]["spec"]
-    budget = one(rendered("spot"), "PodDisruptionBudget")["spec"]
-    assert budget["minAvailable"] == 1 + spot["Worker"]["replicas"]
+    assert one(rendered("spot"), "PodDisruptionBudget")["spec"]["minAvailable"] == 1 + spot["Worker"]["replicas"]
     job, queue = (one(rendered("kueue"), kind) for kind in ("MPIJob", "LocalQueue"))
     assert job["spec"]["runPolicy"]["suspend"] is True
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == queue["metadata"]["name"]
@@ -168,3 +175,86 @@ def test_scripts_and_dockerfile_are_clean():
             pytest.skip(f"make test-k8s installs {name}")
         done = subprocess.run([program, file], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
+
+
+@pytest.fixture(scope="module")
+def trainer():
+    """The TrainJob and its runtime, for Kubeflow Trainer v2."""
+    rendered("workstation")  # skips where nothing renders
+    return render(TRAINER)
+
+
+def replicated_jobs(trainer):
+    jobs = one(trainer, "ClusterTrainingRuntime")["spec"]["template"]["spec"]["replicatedJobs"]
+    return {job["name"]: job for job in jobs}
+
+
+def test_a_train_job_takes_the_place_of_the_mpijob(trainer):
+    """Everything else of the workstation's overlay stays."""
+    kinds = [document["kind"] for document in trainer]
+    others = [document["kind"] for document in rendered("workstation") if document["kind"] != "MPIJob"]
+    assert sorted(kinds) == sorted([*others, "ClusterTrainingRuntime", "TrainJob"])
+    runtime, job = one(trainer, "ClusterTrainingRuntime"), one(trainer, "TrainJob")
+    assert job["spec"]["runtimeRef"] == {"name": runtime["metadata"]["name"]}
+    mpijob = one(rendered("workstation"), "MPIJob")["spec"]
+    launcher = mpijob["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    assert job["spec"]["trainer"] == {
+        "numNodes": mpijob["mpiReplicaSpecs"]["Worker"]["replicas"],
+        "numProcPerNode": mpijob["slotsPerWorker"],
+        "args": launcher["args"],
+    }
+    assert runtime["spec"]["mlPolicy"]["mpi"]["sshAuthMountPath"] == mpijob["sshAuthMountPath"]
+
+
+def test_the_pods_of_a_train_job_are_those_of_the_mpijob(trainer):
+    """But for their containers' names, and the arguments, which the TrainJob has."""
+    replicas = copy.deepcopy(one(rendered("workstation"), "MPIJob"))["spec"]["mpiReplicaSpecs"]
+    for role, name in (("Worker", "node"), ("Launcher", "launcher")):
+        template = replicas[role]["template"]
+        template["spec"]["restartPolicy"] = replicas[role]["restartPolicy"]
+        template["spec"]["containers"][0]["name"] = "node"
+        if role == "Launcher":
+            del template["spec"]["containers"][0]["args"]
+        assert replicated_jobs(trainer)[name]["template"]["spec"]["template"] == template
+
+
+def test_trainer_finds_the_launcher_and_starts_it_once(trainer):
+    """Its rules, from pkg/runtime of kubeflow/trainer.
+
+    The job with the label gets the arguments and as many pods as the runtime's numNodes says; the hostfile goes to a
+    container named "node" in a job named "launcher"; the TrainJob's numNodes goes to the job named "node".
+    """
+    jobs = replicated_jobs(trainer)
+    labelled = [name for name, job in jobs.items() if job["template"].get("metadata", {}).get("labels", {}).get(STEP)]
+    assert set(jobs) == {"node", "launcher"} and labelled == ["launcher"]
+    for job in jobs.values():
+        assert [entry["name"] for entry in job["template"]["spec"]["template"]["spec"]["containers"]] == ["node"]
+    spec = one(trainer, "ClusterTrainingRuntime")["spec"]
+    assert spec["mlPolicy"]["numNodes"] == 1
+    assert spec["template"]["spec"]["successPolicy"]["targetReplicatedJobs"] == ["launcher"]
+
+
+@pytest.mark.parametrize("kind", ["ClusterTrainingRuntime", "TrainJob"])
+def test_the_published_models_of_trainers_api_take_a_train_job(kind, trainer):
+    pytest.importorskip("kubeflow_trainer_api", reason="make test-k8s installs kubeflow-trainer-api")
+    document = copy.deepcopy(one(trainer, kind))
+    assert schemas.against_trainer(document) == []
+    document["spec"]["numNode"] = 2
+    assert schemas.against_trainer(document) != []
+
+
+@pytest.mark.k8s
+def test_kubernetes_takes_the_pods_of_a_train_job(trainer):
+    pytest.importorskip("kubernetes_validate", reason="make test-k8s installs kubernetes-validate")
+    pods = schemas.pods(one(trainer, "ClusterTrainingRuntime"))
+    assert len(pods) == 2
+    assert [error for pod in pods for error in schemas.against_kubernetes(pod)] == []
+
+
+def test_an_image_reaches_every_container_of_a_train_job(tmp_path):
+    rendered("workstation")  # skips where nothing renders
+    wanted = {"resources": [os.path.relpath(TRAINER, tmp_path)], "images": [{"name": "mpies", "newTag": "7"}]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
+    runtime = one(render(tmp_path), "ClusterTrainingRuntime")
+    images = [entry["image"] for pod in schemas.pods(runtime) for entry in pod["spec"]["containers"]]
+    assert images == ["mpies:7", "mpies:7"]

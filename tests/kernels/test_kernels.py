@@ -1,4 +1,4 @@
-"""The compiled inner loop gives the bits of NumPy, whatever vectors the processor has."""
+"""The compiled inner loop gives the bits of NumPy, whatever vectors the processor has, and also on ARM processors."""
 
 import contextlib
 import os
@@ -13,13 +13,15 @@ import pytest
 
 from mpies import kernels
 from mpies.envs import make_env
-from mpies.envs.base import Continuous, Interface
+from mpies.envs.base import Interface
 from mpies.policies import make_policy
 from mpies.policies.exported import aligned_stack
 from mpies.policies.mlp import MLPOptions
 from mpies.rollouts.batch import NEVER
 from mpies.rollouts.player import EpisodePlayer
 from tests.kernels.conftest import EXTREMES, compiled, in_numpy
+from tests.policies.examples import box
+from tests.support import HOME
 
 
 def test_they_are_built_where_a_compiler_and_pythons_headers_are():
@@ -31,8 +33,7 @@ def test_they_are_built_where_a_compiler_and_pythons_headers_are():
 @compiled
 @pytest.mark.parametrize("options", [{"output": "scale"}, {"action_noise": 0.1}, {"bins": "uniform:3"}])
 def test_actions_that_take_more_than_clipping_are_left_to_numpy(options):
-    bounded = Continuous(np.full(3, -1, np.float32), np.full(3, 1, np.float32))
-    policy = make_policy(MLPOptions(**options), Interface(3, bounded))
+    policy = make_policy(MLPOptions(**options), Interface(3, box(-1, 1, 3)))
     assert policy.bind(aligned_stack(2, policy.size)).compiled is None
 
 
@@ -121,7 +122,6 @@ OTHER_PROCESSORS = {
 # The solvers are those of docs/reproducibility.md.
 PROGRAM = """
 import os, sys
-import numpy as np
 if "WITHOUT_KERNELS" in os.environ:
     sys.modules["mpies.kernels.compiled"] = None  # importing it raises ImportError
 import mpies
@@ -129,15 +129,14 @@ from mpies import kernels
 from mpies.runs.formats.hdf5 import digest
 from mpies.runs.formats.metrics import read_digests
 from mpies.solvers import SOLVERS
-from tests.solvers.single_generation import FunctionLoop
+from tests.solvers.single_generation import FunctionLoop, begin, sphere
 assert (kernels.compiled is None) == ("WITHOUT_KERNELS" in os.environ)
 settings = "solver.population=24", "evaluation={every: 0, episodes: 2}", "noise.size=100_000", "policy.hidden=[16, 16]"
 mpies.train("Pendulum-v1", "environment.max_steps=40", *settings, generations=3, out=sys.argv[1], progress=False)
 print(*read_digests(sys.argv[1]))
 for kind in ("openai_es", "ars", "pepg", "pgpe", "deep_ga", "novelty_es"):
-    solver = SOLVERS[kind](SOLVERS[kind].Options(population=40), 30, seed=3)
-    solver.start(np.ones(30, np.float32))
-    loop = FunctionLoop(solver, lambda x: -float(np.sum(x.astype(np.float64) ** 2)), behaviour=lambda x: x[:2])
+    solver = begin(SOLVERS[kind], 30, seed=3, population=40)
+    loop = FunctionLoop(solver, sphere, behaviour=lambda x: x[:2])
     for _ in range(100):
         loop.run_generation()
     print(kind, digest(solver.state()))
@@ -152,3 +151,19 @@ def test_training_gives_the_same_bits_on_other_processors_and_without_kernels(tm
         ended = subprocess.run(command, env=os.environ | variables, check=True, capture_output=True, text=True)
         printed[way] = ended.stdout.splitlines()
     assert len(printed["here"]) == 7 and printed == dict.fromkeys(printed, printed["here"])
+
+
+ARM = "aarch64-linux-gnu-gcc"
+
+
+@pytest.mark.skipif(not (shutil.which(ARM) and shutil.which("qemu-aarch64")), reason="there is no C compiler for ARM")
+def test_kernels_on_arm_give_the_bits_of_this_processor(tmp_path):
+    """Compiled by Debian's cross compiler, run by qemu."""
+    sources = [Path(__file__).with_name("other_processors.c"), HOME / "mpies/kernels/kernels.c"]
+    flags, printed = ["-ffp-contract=off", "-static", "-I", HOME / "mpies/kernels"], []
+    # For ARM as setup.py does.  Here as the code is written: -O3 takes long for each set of instructions.
+    for compiler, level, start in (("gcc", "-O0", []), (ARM, "-O3", ["qemu-aarch64"])):
+        program = tmp_path / compiler
+        subprocess.run([compiler, level, *flags, *sources, "-o", program, "-lm"], check=True)
+        printed.append(subprocess.run([*start, program], capture_output=True, text=True, check=True).stdout)
+    assert printed[0] == printed[1] and printed[0].count("\n") == 14

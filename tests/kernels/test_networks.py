@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from mpies import kernels
-from mpies.envs.base import Continuous, Discrete, Interface
+from mpies.envs.base import Discrete, Interface
 from mpies.policies import POLICIES, make_policy
 from mpies.policies.exported import ACTIVATIONS, aligned_stack
 from tests.kernels.conftest import EXTREMES, compiled, in_numpy
+from tests.policies.examples import box, draw_images
 
 pytestmark = compiled
 RECURRENT = ["lstm", "gru", "elman"]
@@ -42,9 +43,8 @@ def compare(fast, plain, inputs, steps=1):
 
 def policy_of(kind, inputs, units, outputs, **options):
     """units: of a layer, or a list with those of each layer of an mlp."""
-    box = Continuous(np.full(outputs, -1e9, np.float32), np.full(outputs, 1e9, np.float32))
     hidden = [units] if kind == "mlp" and not isinstance(units, list) else units
-    return make_policy(POLICIES[kind].Options(hidden=hidden, **options), Interface(inputs, box))
+    return make_policy(POLICIES[kind].Options(hidden=hidden, **options), Interface(inputs, box(-1e9, 1e9, outputs)))
 
 
 def draw_inputs(size, members=5):
@@ -125,14 +125,9 @@ def test_inputs_may_have_any_layout_and_type_but_not_another_shape():
 
 def image_policy(action=None, shape=IMAGE, **options):
     """A policy for images.  Its reference, 20 images, is computed in two parts by NumPy."""
-    size = int(np.prod(shape))
-    reference = np.random.default_rng(1).integers(256, size=(20, size)).astype(np.uint8)
-    action = action or Continuous(np.full(2, -1e9, np.float32), np.full(2, 1e9, np.float32))
-    return make_policy(POLICIES["conv"].Options(**options), Interface(size, action, shape), {"reference": reference})
-
-
-def draw_images(members, shape=IMAGE):
-    return np.random.default_rng(2).integers(256, size=(members, int(np.prod(shape)))).astype(np.float32)
+    reference = draw_images(20, 1, shape).astype(np.uint8)
+    interface = Interface(reference.shape[1], action or box(-1e9, 1e9, 2), shape)
+    return make_policy(POLICIES["conv"].Options(**options), interface, {"reference": reference})
 
 
 @pytest.mark.parametrize("batch_normalization", [True, False])
@@ -140,14 +135,13 @@ def test_any_number_of_filters_and_units_gives_the_bits_of_numpy(batch_normaliza
     for filters, units in zip([1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 33], [1, 3, 4, 5, 9, 12, 16, 17, 33, 2, 7], strict=True):
         options = {"convolutions": [[filters, 4, 2], [units, 2, 1]], "hidden": [units, filters]}
         policy = image_policy(batch_normalization=batch_normalization, **options)
-        fast, plain, _ = build_networks(policy, 2, 0.3)
-        compare(fast, plain, draw_images(2))
+        compare(*build_networks(policy, 2, 0.3)[:2], draw_images(2, 2, IMAGE))
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_any_activation_of_images_gives_the_bits_of_numpy(activation, vectors):
     policy = image_policy(activation=activation, convolutions=[[6, 3, 1]], hidden=[10])
-    compare(*build_networks(policy, 3, 0.3)[:2], draw_images(3))
+    compare(*build_networks(policy, 3, 0.3)[:2], draw_images(3, 2, IMAGE))
 
 
 @pytest.mark.parametrize(
@@ -162,20 +156,20 @@ def test_any_activation_of_images_gives_the_bits_of_numpy(activation, vectors):
     ids=["four channels", "one patch", "no dense layer", "patches of a pixel", "images of a pixel"],
 )
 def test_any_shape_of_images_gives_the_bits_of_numpy(shape, options, vectors):
-    compare(*build_networks(image_policy(shape=shape, **options), 2, 0.3)[:2], draw_images(2, shape))
+    compare(*build_networks(image_policy(shape=shape, **options), 2, 0.3)[:2], draw_images(2, 2, shape))
 
 
 def test_images_whose_numbers_overflow_give_those_of_numpy():
     fast, plain, stack = build_networks(image_policy(convolutions=[[6, 3, 1]], hidden=[10]), 3)
     stack[0], stack[1, ::7] = 1e30, np.nan
     with np.errstate(all="ignore"):
-        compare(fast, plain, draw_images(3))
+        compare(fast, plain, draw_images(3, 2, IMAGE))
 
 
 def test_the_default_layers_give_the_bits_of_numpy_and_choose_its_actions():
     policy = image_policy(Discrete(6), (4, 84, 84))
     fast, plain, stack = build_networks(policy, 2, 0.05)
-    images = draw_images(2, (4, 84, 84))
+    images = draw_images(2, 2, (4, 84, 84))
     compare(fast, plain, images)
     actor = policy.bind(stack)
     assert actor.compiled

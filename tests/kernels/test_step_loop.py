@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,20 +15,22 @@ from mpies.rollouts.batch import RolloutBatch
 from mpies.rollouts.player import EpisodePlayer
 from mpies.rollouts.queue import RolloutQueue
 from tests.kernels.conftest import compiled, in_numpy
+from tests.policies.examples import draw_images
 
+pytest.importorskip("envpool")
 pytestmark = compiled
 TYPES = {"LunarLander-v3": np.int32, "BipedalWalker-v3": np.float32, "Hopper-v5": np.float64}
 
 
-class Normals:
-    """Parameters of thirty members."""
+def write_members(size):
+    """A function that writes the parameters of thirty members."""
+    stack = np.random.default_rng(3).standard_normal((30, size)).astype(np.float32)
 
-    def __init__(self, size):
-        self._stack = np.random.default_rng(3).standard_normal((30, size)).astype(np.float32)
-
-    def write(self, rollout, out):
-        out[:] = self._stack[rollout % 30]
+    def write(rollout, out):
+        out[:] = stack[rollout % 30]
         return ()
+
+    return write
 
 
 class CountingLoop:
@@ -50,7 +53,7 @@ def play(env, policy, episodes=100, way=contextlib.nullcontext, timeout=None, **
         player = EpisodePlayer(env, policy, 5.0, timeout=timeout)
     player._loop = CountingLoop(player._loop) if player._loop else None
     sampled = np.arange(episodes) % 3 == 0
-    queue = RolloutQueue(RolloutBatch(np.arange(episodes), Normals(policy.size).write, sampled, **batch))
+    queue = RolloutQueue(RolloutBatch(np.arange(episodes), write_members(policy.size), sampled, **batch))
     player.play([queue])
     assert queue.is_finished.all() and not queue.failures
     observations = np.sort(queue.observations(env.interface.observation_size), order="rollout")
@@ -58,22 +61,20 @@ def play(env, policy, episodes=100, way=contextlib.nullcontext, timeout=None, **
 
 
 def pendulum(**changes):
-    pytest.importorskip("envpool")
     return change_task(make_env("Pendulum-v1", "envpool", max_steps=30), "Pendulum-v1", **changes)
 
 
 def build(env, kind, **options):
     options = {"normalize_observations": False, **options}
-    reference = np.random.default_rng(1).integers(256, size=(3, env.interface.observation_size)).astype(np.uint8)
+    reference = draw_images(3, 1, env.interface.observation_size).astype(np.uint8)
     return make_policy(POLICIES[kind].Options(**options), env.interface, {"reference": reference})
 
 
 def assert_bits_of_numpy(env, policy, is_compiled=True, **options):
     """The same results and sums either way, and every step in the compiled loop, or none.  Returns those results."""
     results, observed, player = play(env, policy, **options)
-    assert (
-        (player._loop is None or not player._loop.steps) if not is_compiled else sum(player._loop.steps) == player.step
-    )
+    loop = player._loop
+    assert sum(loop.steps) == player.step if is_compiled else not (loop and loop.steps)
     expected, expected_sums, plain = play(env, policy, way=in_numpy, **options)
     assert plain._loop is None and player.step > 0 and player.played == plain.played == results["steps"].sum()
     assert results.tobytes() == expected.tobytes() and observed.tobytes() == expected_sums.tobytes()
@@ -82,7 +83,6 @@ def assert_bits_of_numpy(env, policy, is_compiled=True, **options):
 
 def play_many(environment_id, **options):
     """What assert_bits_of_numpy takes: an environment of EnvPool, a policy, and normalised observations."""
-    pytest.importorskip("envpool")
     env = make_env(environment_id, "envpool", max_steps=120)
     policy = make_policy(MLPOptions(hidden=[8]), env.interface)
     statistics = np.repeat(np.array([[0], [2]], np.float32), env.interface.observation_size, axis=1)
@@ -110,7 +110,6 @@ def test_hidden_observations_are_stepped_by_it_with_the_bits_of_numpy(kind, hide
 
 
 def test_images_are_stepped_by_it_with_the_bits_of_numpy():
-    pytest.importorskip("envpool")
     env = make_env("Pong-v5", "envpool", max_steps=12)
     policy = build(env, "conv", convolutions=[[4, 8, 8]], hidden=[8], reference=3)
     assert assert_bits_of_numpy(env, policy, episodes=3)[1].step == 12
@@ -157,23 +156,14 @@ def test_results_in_another_order_get_to_their_slots(monkeypatch):
     assert results.tobytes() == expected.tobytes() and observed.tobytes() == sums.tobytes()
 
 
-def broken(part):
-    raise KeyError("the simulator is broken")
-
-
 @pytest.mark.parametrize(
     ("part", "change", "error", "message"),
     [
-        (
-            1,
-            lambda x: x.astype(np.int64),
-            TypeError,
-            "512 bytes of type l, but 64 numbers of type f or d were expected",
-        ),
+        (1, np.int64, TypeError, "512 bytes of type l, but 64 numbers of type f or d were expected"),
         (0, lambda x: x[:, :4].copy(), TypeError, "1024 bytes of type f, but 512 numbers"),
-        (2, lambda x: x.astype(np.uint8), TypeError, "64 bytes of type B"),
+        (2, np.uint8, TypeError, "64 bytes of type B"),
         (3, lambda x: x + np.int32(1000), RuntimeError, "environment 10.., which was not sent"),
-        (0, broken, KeyError, "the simulator is broken"),
+        (0, Mock(side_effect=KeyError("the simulator is broken")), KeyError, "the simulator is broken"),
     ],
 )
 def test_results_of_another_type_size_or_place_and_errors_reach_the_caller(part, change, error, message, monkeypatch):

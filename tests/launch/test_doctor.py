@@ -13,13 +13,16 @@ from tests.support import assert_refused, invoke, write_program
 MB = 2**20
 
 
-def test_the_command_finds_the_mpi_of_this_machine(run_mpies):
+def test_the_command_finds_the_mpi_of_this_machine_or_names_the_cure(run_mpies, monkeypatch, tmp_path):
     ended = run_mpies(0, "doctor")
     lines = {line[6:20].strip(): line for line in ended.stdout.splitlines()}
     assert ended.code == (1 if any(line.startswith("BAD") for line in lines.values()) else 0), ended.stderr
     assert lines["MPI"].startswith("ok") and "behind mpi4py" in lines["MPI"]
     assert "2 ranks of" in lines["mpiexec"] and lines["mpiexec"].endswith("find each other")
     assert set(lines) >= {"place", "shared memory", "memory", "processors", "threads", "hosts", "clock"}
+    monkeypatch.setenv("MPI4PY_LIBMPI", str(tmp_path / "libmpi.so"))  # what mpi4py then loads, or fails to
+    ended = run_mpies(0, "doctor", code=1)
+    assert 'BAD   MPI             mpi4py finds no MPI library; pip install "mpies[mpi]"' in ended.stdout
 
 
 def test_the_command_exits_with_1_if_a_config_needs_more_than_there_is(write_config, monkeypatch):
@@ -56,13 +59,6 @@ def test_an_allocation_is_known_by_its_environment(tmp_path):
     for given, megabytes in (("1000", 1000), ("", 4096)):  # some empty it, as srun refuses both together
         values["SLURM_MEM_PER_NODE"] = given
         assert doctor.find_allocation({"SLURM_JOB_ID": "7", **values}).memory == megabytes * MB
-
-
-def test_an_mpi_that_is_not_there_is_named_with_its_cure(run_mpies, monkeypatch, tmp_path):
-    monkeypatch.setenv("MPI4PY_LIBMPI", str(tmp_path / "libmpi.so"))  # what mpi4py then loads, or fails to
-    ended = run_mpies(0, "doctor")
-    assert ended.code == 1
-    assert 'BAD   MPI             mpi4py finds no MPI library; pip install "mpies[mpi]"' in ended.stdout
 
 
 def of_memory(limit=None, granted=None):

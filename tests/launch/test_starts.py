@@ -1,4 +1,4 @@
-"""Which start follows which: scripts of the shell stand for ranks, that write runs, fail, or are killed."""
+"""Which start follows which, and what is watched meanwhile: scripts of the shell stand for ranks."""
 
 import os
 import signal
@@ -12,51 +12,50 @@ import pytest
 from mpies.comm.processes import process_start
 from mpies.core.errors import FAILED, FINISHED, REQUEUE
 from mpies.launch import placement as placement_module
-from mpies.launch.goal import RunsFinished
-from mpies.launch.hosts import Where
+from mpies.launch.goal import RunsFinished, Start
+from mpies.launch.hosts import Host, Where
 from mpies.launch.placement import TooFewHosts
 from mpies.launch.ranks import watches
 from mpies.launch.ranks.launcher import Launcher
+from mpies.launch.ranks.watches import StartWatch
 from mpies.launch.supervisor import FRUITLESS, Supervisor
 from mpies.runs.formats.metrics import read_metrics
 from tests.support import wait_for, write_program
 
 HERE = socket.gethostname()  # another name of localhost, which stands for another host
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
+AWAY = "localhost:1,not-there.invalid:1"
 NOTING = f"echo started >> notes; exit {FAILED}"
 
 
 class Script(Launcher):
     """Runs a script of the shell in place of ranks, which may use `lock RUN`, `row RUN G` and $ranks."""
 
+    FUNCTIONS = """
+    lock() { mkdir -p $1; echo "{\\"job\\": \\"$MPIES_JOB.1\\", \\"token\\": \\"$$\\"}" > $1/writer.json; }
+    row() { test -s $1/metrics.csv || echo generation,seconds,steps,ranks,starts > $1/metrics.csv
+            echo $2,$2,$2,$ranks,$starts >> $1/metrics.csv; }
+    """
+
     def __init__(self, script):
         self._script = script
 
     def start_command(self, hosts, ranks, variables):
-        functions = """
-        lock() { mkdir -p $1; echo "{\\"job\\": \\"$MPIES_JOB.1\\", \\"token\\": \\"$$\\"}" > $1/writer.json; }
-        row() { test -s $1/metrics.csv || echo generation,seconds,steps,ranks,starts > $1/metrics.csv
-                echo $2,$2,$2,$ranks,$starts >> $1/metrics.csv; }
-        """
-        return ["bash", "-c", f"ranks={ranks}\n{functions}\n{self._script}", "--"]
+        return ["bash", "-c", f"ranks={ranks}\n{self.FUNCTIONS}\n{self._script}", "--"]
 
 
 @pytest.fixture
-def supervise(tmp_path, monkeypatch):
+def supervise(here):
     """Make a Supervisor of a script on 2 ranks, whose goal is to finish the run `run`; the folder is current."""
-    monkeypatch.chdir(tmp_path)
 
     def supervise(script, hosts=None, runs=("run",), words=("train",), ranks=2, **options):
-        goal = RunsFinished([tmp_path / run for run in runs])
+        goal = RunsFinished([here / run for run in runs])
         return Supervisor([*words], ranks, goal, Where(hosts, **options), Script(script))
 
     return supervise
 
 
-@pytest.mark.parametrize(
-    ("hosts", "starts"),
-    [("localhost:2", 1), ("localhost:1,not-there.invalid:1", 1 + FRUITLESS)],
-)
+@pytest.mark.parametrize(("hosts", "starts"), [("localhost:2", 1), (AWAY, 1 + FRUITLESS)])
 def test_a_job_gives_up_after_starts_that_made_no_generation(hosts, starts, supervise, tmp_path, capfd):
     """With several hosts they are tried again a few times, as a host may have been away."""
     assert supervise(NOTING, hosts).run() == FAILED
@@ -109,9 +108,7 @@ def test_a_seed_that_has_come_less_far_than_the_one_before_it_is_progress(superv
 
 def test_a_signal_while_hosts_are_waited_for_ends_the_job_as_a_stop(supervise, tmp_path):
     """Without a signal it is an error that too few hosts answer."""
-    waiting, hasty = (
-        supervise(NOTING, "localhost:1,not-there.invalid:1", min_ranks=2, wait=wait) for wait in (600.0, 0.0)
-    )
+    waiting, hasty = (supervise(NOTING, AWAY, min_ranks=2, wait=wait) for wait in (600.0, 0.0))
     threading.Timer(0.5, waiting.stop).start()
     assert waiting.run() == REQUEUE
     with pytest.raises(TooFewHosts, match=r"1 of 2 hosts answer, with 1 slots, but --min-ranks is 2"):
@@ -157,10 +154,8 @@ def test_a_job_grows_in_a_later_seed_however_far_the_one_before_it_came(supervis
     for n in `seq 100`; do sleep .1; done; exit 2
     """
     hosts = write_program(tmp_path / "hosts", f"echo localhost:1; test ! -e {tmp_path}/ready || echo {HERE}:1")
-    supervisor = supervise(script, hostfile=hosts, runs=("a", "b"), ranks=None)
-    assert supervisor.run() == 0
-    said = capfd.readouterr().err
-    assert f"starting 2 ranks on 2 nodes by mpirun after the return of {HERE}" in said, said
+    assert supervise(script, hostfile=hosts, runs=("a", "b"), ranks=None).run() == 0
+    assert f"starting 2 ranks on 2 nodes by mpirun after the return of {HERE}" in capfd.readouterr().err
 
 
 def test_ranks_that_write_nothing_yet_are_ended_at_once_although_another_job_writes(supervise, tmp_path):
@@ -193,3 +188,22 @@ def test_a_run_is_finished_by_a_new_marker_only(tmp_path):
     goal = RunsFinished([tmp_path])
     (tmp_path / "finished.yaml").write_text("reason: solved\n")
     assert goal.is_finished_since({}) and not goal.is_finished_since(goal.finished())
+
+
+def test_a_sweep_whose_sampler_has_proposed_more_has_not_come_to_its_end(monkeypatch, tmp_path):
+    """The runs of the first batch are finished and nobody writes them; those of the second are being written."""
+    monkeypatch.setattr(watches, "LOOK", 0.0)
+    monkeypatch.setattr(watches, "TEARDOWN", 0.0)
+    runs = []
+    goal = RunsFinished(runs)
+    start = Start(goal, [Host("localhost", 2)], 2)
+    watch = StartWatch(None, goal, start, None)
+    for number in (1, 2):
+        runs.append(tmp_path / f"batch-{number}")
+        runs[-1].mkdir()
+        (runs[-1] / "writer.json").write_text(f'{{"job": "{goal.job}.1", "token": "{number}"}}')
+        assert not start.look() and start.is_writing and not watch.has_hung(is_asked=False)
+        (runs[-1] / "writer.json").unlink()
+        assert not watch.has_hung(is_asked=False)
+        (runs[-1] / "finished.yaml").write_text("reason: solved\n")
+    assert watch.has_hung(is_asked=False)

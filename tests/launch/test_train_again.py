@@ -9,15 +9,7 @@ import pytest
 from mpies.comm import mpiexec
 from mpies.core.errors import ConfigError
 from mpies.launch import train_again
-from mpies.launch.train_again import (
-    FORCED,
-    Reproduction,
-    compare_curves,
-    recipe_of,
-    reproduce_recipe,
-    train_in_processes,
-    verify_ranks,
-)
+from mpies.launch.train_again import Reproduction, compare_curves, recipe_of, reproduce_recipe, train_in_processes
 from mpies.report.records import read_record
 from mpies.runs.formats.metrics import read_metrics
 from tests.support import HOME, WARM_START, assert_refused, invoke
@@ -29,7 +21,7 @@ noise: {size: 1000}
 """
 SPHERE = CONFIG.replace("value.py:value", "function:sphere")
 
-# A file with a function that counts its calls; LINE says more of what it does, and VALUE is added to what it returns.
+# A file with a function that counts its calls; VALUE is added to what it returns.
 COUNTING = """
 import os
 evaluations = 0
@@ -38,15 +30,15 @@ ranks = int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1))
 def value(x):
     global evaluations
     evaluations += 1
-    LINE
     return -(x @ x) + VALUE
 """
 
 
-def write_function(folder, value="0", line="pass"):
-    """Make value.py, and config.yaml of it, in the working directory."""
-    (folder / "value.py").write_text(COUNTING.replace("LINE", line).replace("VALUE", value))
-    (folder / "config.yaml").write_text(CONFIG)
+@pytest.fixture
+def write_function(here, write_config):
+    """Make value.py with this VALUE, and config.yaml of it, in the working directory."""
+    write_config(CONFIG)
+    return lambda value: (here / "value.py").write_text(COUNTING.replace("VALUE", value))
 
 
 @pytest.fixture
@@ -87,19 +79,16 @@ def test_one_rank_needs_no_mpi_and_several_are_refused_at_once_without_it(starte
     assert len(started) == 3
 
 
-@pytest.mark.parametrize(
-    ("stderr", "expected"),
-    [
+def test_a_failure_is_told_in_one_line(started):
+    for stderr, expected in (
         ("noise\nmpies: a.yaml: is empty\n[1]\nTraceback\n", "a.yaml: is empty"),
         ("one\ntwo\nthree\nValueError: four\n", "two three ValueError: four"),
         ("mpies: rank 1 failed:\nTraceback:\n  File x\n    y\nValueError: 5\nx\n", "rank 1 failed: ValueError: 5"),
-    ],
-)
-def test_a_failure_is_told_in_one_line(stderr, expected, started):
-    started.result = subprocess.CompletedProcess([], 3, "", stderr)
-    with pytest.raises(ConfigError) as refused:
-        train_in_processes(2, ["a.yaml"])
-    assert str(refused.value) == f"training on 2 ranks ended with code 3: {expected}"
+    ):
+        started.result = subprocess.CompletedProcess([], 3, "", stderr)
+        with pytest.raises(ConfigError) as refused:
+            train_in_processes(2, ["a.yaml"])
+        assert str(refused.value) == f"training on 2 ranks ended with code 3: {expected}"
 
 
 def test_equal_bits_are_confirmed_and_other_stop_rules_do_not_end_it(write_config):
@@ -114,31 +103,31 @@ def test_equal_bits_are_confirmed_and_other_stop_rules_do_not_end_it(write_confi
     assert other.split()[2] != one.split()[2]
 
 
-def test_bits_that_differ_end_with_exit_code_1(here):
-    write_function(here, "(ranks - 1) * (evaluations > 2 * 8) * (evaluations % 3)")  # also if one rank plays all
-    outcome = invoke("verify", "config.yaml", "--ranks", "1,2", "--generations", "5")
-    lines = outcome.stdout.splitlines()
-    assert outcome.code == 1 and "differs from generation" in lines[2]
-    assert "differs from generation 1 on" not in outcome.stdout and lines[-1].startswith("NOT the same bits")
+def test_bits_that_differ_end_with_exit_code_1(write_function):
+    write_function("(ranks - 1) * (evaluations > 2 * 8) * (evaluations % 3)")  # also if one rank plays all
+    said = invoke("verify", "config.yaml", "--ranks", "1,2", "--generations", "5", code=1).stdout
+    lines = said.splitlines()
+    assert "differs from generation" in lines[2] and "differs from generation 1 on" not in said
+    assert lines[-1].startswith("NOT the same bits")
 
 
-def test_a_run_that_does_not_resume_to_the_same_bits_is_found(here):
-    write_function(here, "(evaluations > 2 * 8) * (evaluations % 3)")
+def test_a_run_that_does_not_resume_to_the_same_bits_is_found(write_function, here):
+    write_function("(evaluations > 2 * 8) * (evaluations % 3)")
     outcome = invoke("verify", "config.yaml", "--ranks", "1", "--generations", "4", code=1)
     _, one, resumed, last = outcome.stdout.splitlines()
     assert one.endswith("  same")
     assert resumed.endswith("  differs from generation 3 on, stopped after generation 2 and resumed")
     assert last.startswith("NOT the same bits after a stop")
     (here / "value.py").unlink()
-    failed = invoke("verify", "config.yaml", "--ranks", "1")
-    assert failed.code == 2 and failed.stderr.count("\n") == 1
+    failed = invoke("verify", "config.yaml", "--ranks", "1", code=2)
     assert "training on 1 rank ended with code 2: value.py:value: there is no file" in failed.stderr
+    assert failed.stderr.count("\n") == 1
 
 
 def test_no_other_tool_follows_the_runs(started, write_config):
     with pytest.raises(IndexError):  # nothing was trained
-        verify_ranks(write_config(SPHERE), [1], 1, [])
-    assert {*FORCED} < {*started[0]} and {"tracking.tensorboard=false", "tracking.json=false"} < {*FORCED}
+        train_again.verify_ranks(write_config(SPHERE), [1], 1, [])
+    assert {"tracking.tensorboard=false", "tracking.json=false"} < {*train_again.FORCED} < {*started[0]}
 
 
 def test_the_reason_is_the_users_mistake_that_training_told_of(write_config, here):
@@ -155,26 +144,23 @@ def test_the_reason_is_the_users_mistake_that_training_told_of(write_config, her
     assert "failed with code 2: " in two and two.endswith("AssertionError: one rank only (mine.py, line 7)")
 
 
-@pytest.fixture
-def checkout(monkeypatch):
-    monkeypatch.chdir(HOME)
-
-
 def rows(returns, digests=None, steps=10):
     """Rows of metrics.csv whose generations have so many steps each."""
     cells = zip(returns, digests or "." * len(returns), strict=True)
     return [{"return_mean": str(m), "digest": d, "steps": str(steps * k)} for k, (m, d) in enumerate(cells, 1)]
 
 
-def test_a_recorded_recipe_is_reproduced(tmp_path, checkout):
+def test_a_recorded_recipe_is_reproduced(tmp_path, monkeypatch):
+    monkeypatch.chdir(HOME)
     outcome = invoke("reproduce", "cartpole", "--out", tmp_path / "run", code=0)
-    record = read_record("cartpole")
-    assert outcome.stdout.rstrip().endswith(f"range, {record['tolerance']:.0%} allowed: reproduced")
+    tolerance = read_record("cartpole")["tolerance"]
+    assert outcome.stdout.rstrip().endswith(f"range, {tolerance:.0%} allowed: reproduced")
     assert len(read_metrics(tmp_path / "run")) == len(read_metrics(HOME / "results" / "cartpole"))
 
 
-def test_a_recipe_is_trained_as_it_was_recorded_but_for_no_longer(checkout, monkeypatch):
+def test_a_recipe_is_trained_as_it_was_recorded_but_for_no_longer(monkeypatch):
     """Each seed has its run directory."""
+    monkeypatch.chdir(HOME)
     record, trained = read_record("cartpole"), []
     first = record["seeds"][0]
     seeds = [{**first, "seed": 7, "generation": 12}, {**first, "seed": 9, "generation": 30}]
@@ -202,9 +188,8 @@ OLD = rows([0, 5, 10, 10], "abcd")
 BAND = {1: rows([0, 0, 0], "abc"), 2: rows([0, 10, 20], "def")}
 
 
-@pytest.mark.parametrize(
-    ("recorded", "seed", "curve", "expected"),
-    [
+def test_curves_are_compared_by_digest_and_by_what_they_reach():
+    for recorded, seed, curve, expected in (
         ({1: OLD}, 1, rows([0, 5, 6], "abx"), (3, 2, 1, 4 / 3 / 10)),
         ({1: OLD}, 1, rows([0, "", 10, 10], "axcd"), (4, 1, 1, 0)),  # a generation without a return
         ({1: OLD}, 1, rows([0, 5, 10, 10, 99], "abcde"), (4, 4, 1, 0)),
@@ -212,23 +197,18 @@ BAND = {1: rows([0, 0, 0], "abc"), 2: rows([0, 10, 20], "def")}
         (BAND, 3, rows([0, 5, 5], "xyz"), (3, None, 2, 0)),  # with the band of all seeds
         (BAND, 2, rows([0, 10, 26], "dex"), (3, 2, 2, 6 / 3 / 20)),
         (BAND, 3, rows([0, 0, -4], "abc"), (3, None, 2, 4 / 3 / 20)),
-    ],
-)
-def test_curves_are_compared_by_digest_and_by_what_they_reach(recorded, seed, curve, expected):
-    assert compare_curves(recorded, seed, curve) == (*expected[:3], pytest.approx(expected[3]))
+    ):
+        assert compare_curves(recorded, seed, curve) == (*expected[:3], pytest.approx(expected[3]))
 
 
-@pytest.mark.parametrize(
-    ("result", "words"),
-    [
+def test_a_curve_within_the_tolerance_is_reproduced():
+    for result, words in (
         ((9, 3, 1, 0.15, 0.15), ["9 generations, the first 3 with the same bits", " 15% allowed: reproduced"]),
         ((9, 3, 1, 0.151, 0.15), ["differs from the recorded one by 15.1% of the range, 15% allowed: NOT reproduced"]),
         ((1, 1, 1, 0.0, 0.15), ["1 generation, all with the same bits", ": reproduced"]),
         ((9, None, 5, 0.04, 0.06), ["a seed that was not recorded; the curve is outside the band of 5 seeds by 4.0%"]),
         ((9, None, 1, float("nan"), 0.15), [": NOT reproduced"]),  # no return at all
-    ],
-)
-def test_a_curve_within_the_tolerance_is_reproduced(result, words):
-    found = Reproduction("pole", 1, *result)
-    assert all(word in str(found) for word in ["pole, seed 1: ", *words])
-    assert found.is_reproduced == ("NOT" not in str(found))
+    ):
+        found = Reproduction("pole", 1, *result)
+        assert all(word in str(found) for word in ["pole, seed 1: ", *words])
+        assert found.is_reproduced == ("NOT" not in str(found))

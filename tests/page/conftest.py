@@ -1,19 +1,39 @@
-"""What the tests in a browser share: a server of the dashboard over a few run directories, and a browser."""
+"""What the tests in a browser share: a server of the dashboard over a few run directories, and a headless Chromium."""
+
+import contextlib
+import os
+import shutil
 
 import pytest
 
-from tests.page.browser import NoBrowser, open_browser
 from tests.report.web.served_runs import run_folder, server  # noqa: F401 (fixtures)
+
+
+@contextlib.contextmanager
+def open_browser():
+    """A Browser of playwright, its own or the system's, which is closed at the end.  Skips where there is none."""
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ImportError:
+        pytest.skip("playwright is not installed: run make test-page")
+    system = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's sandbox does not start as root
+    with sync_playwright() as playwright:
+        has_own = os.path.exists(playwright.chromium.executable_path)
+        if not has_own and not system:
+            pytest.skip("Chromium is not installed: run make test-page")
+        try:
+            browser = playwright.chromium.launch(executable_path=None if has_own else system, args=flags)
+        except Error as error:
+            pytest.skip(f"Chromium does not start: {str(error).splitlines()[0]}")
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="module")
 def browser():
-    """A Browser of playwright; the tests are skipped where there is none."""
-    try:
-        with open_browser() as browser:
-            yield browser
-    except NoBrowser as reason:
-        pytest.skip(str(reason))
+    with open_browser() as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from mpies.report.web.dashboard import serve
-from tests.page.browser import open_browser
+from tests.page.conftest import open_browser
 
 WIDTHS = {"phone": 390, "tablet": 820, "desktop": 1440}  # CSS pixels
 

@@ -1,4 +1,4 @@
-"""The page where it compares runs: selection, curves, axes, orders and filters of the list."""
+"""The page where it compares runs, and that of a sweep: selection, curves, axes, orders and filters, and the table."""
 
 import os
 
@@ -12,16 +12,18 @@ pytestmark = pytest.mark.browser
 CONFIG = """
 seed: {seed}
 environment: {{id: {id}}}
+policy: {{activation: {activation}}}
 solver: {{kind: snes, sigma: {sigma}}}
 stop: {{target: {target}}}
 evaluation: {{}}
 """
 
 
-def add_run(folder, name, sigma=0.1, seed=1, lines=(), id="LunarLander-v3", target=200):
+def add_run(folder, name, sigma=0.1, seed=1, lines=(), id="LunarLander-v3", target=200, activation="tanh"):
     run = folder / name
     run.mkdir(parents=True)
-    (run / "config.yaml").write_text(CONFIG.format(sigma=sigma, seed=seed, id=id, target=target))
+    config = CONFIG.format(sigma=sigma, seed=seed, id=id, target=target, activation=activation)
+    (run / "config.yaml").write_text(config)
     (run / "metrics.csv").write_text(HEADER + "".join(lines or map(line, range(1, 41))))
     return run
 
@@ -31,9 +33,7 @@ def sweep(run_folder):
     """Four runs of a sweep: two groups with two seeds."""
     for sigma in (0.1, 0.2):
         for seed in (1, 2):
-            rows = [
-                line(number).replace(f"{number},3,", f"{number + 100 * sigma + seed},3,") for number in range(1, 41)
-            ]
+            rows = [line(n).replace(f"{n},3,", f"{n + 100 * sigma + seed},3,") for n in range(1, 41)]
             add_run(run_folder, f"sweep/sigma={sigma}_seed={seed}", sigma, seed, rows)
     (run_folder / "sweep/sweep.yaml").write_text("base: lunar_lander\n")
     return run_folder
@@ -96,8 +96,8 @@ def test_runs_that_are_left_out_are_counted(open_page, sweep):
     page = open_page()
     compare(page, "sweep/sigma=0.1_seed=1", "again", "truncated")
     wait_for_text(page, "#name", "1 run in 1 group")
-    words = "1 run without a generation left out. 1 run with the config and seed of another one left out."
-    assert words in page.inner_text("#about")
+    left_out = "1 run without a generation left out. 1 run with the config and seed of another one left out."
+    assert left_out in page.inner_text("#about")
 
 
 def test_a_comparison_follows_its_runs_and_keeps_its_view(open_page, sweep):
@@ -121,23 +121,18 @@ def test_a_comparison_follows_its_runs_and_keeps_its_view(open_page, sweep):
 
 
 def test_costs_are_drawn_on_a_logarithmic_axis(open_page, sweep):
-    rows = [
-        line(n).replace(",150,", f",{-(10 ** (3 - n / 5)):g},").replace(f",{n},3,", f",{-(10 ** (3 - n / 5))},3,")
-        for n in range(1, 41)
-    ]
-    rows = [
-        row.replace(f",{n - 5},{n + 5},", f",{-2 * 10 ** (3 - n / 5)},{-(10 ** (3 - n / 5)) / 2},")
-        for n, row in enumerate(rows, 1)
-    ]
+    costs = {n: 10 ** (3 - n / 5) for n in range(1, 41)}
+    rows = [line(n).replace(",150,", f",{-cost:g},") for n, cost in costs.items()]
+    for n, cost in costs.items():
+        rows[n - 1] = rows[n - 1].replace(f",{n},3,{n - 5},{n + 5},", f",{-cost},3,{-2 * cost},{-cost / 2},")
     add_run(sweep, "function", lines=rows, id="function:rastrigin", target=-0.001)
     page = open_page("function")
     wait_for_text(page, "#name", "function")
-    kind = "charts[0].scale.distr"
-    assert page.evaluate(kind) == 4
+    assert page.evaluate("charts[0].scale.distr") == 4
     low, high = page.evaluate("[charts[0].plot.scales.y.min, charts[0].plot.scales.y.max]")
     assert low < -500 and high == 0
     page.select_option("select[name=vertical]", "linear")
-    assert page.evaluate(f"{kind} === undefined")
+    assert page.evaluate("charts[0].scale.distr === undefined")
     page.select_option("select[name=vertical]", "auto")
     compare(page, "function", "group/long")
     page.wait_for_selector("#panels .uplot")
@@ -164,3 +159,96 @@ def test_runs_are_ordered_and_filtered_by_result(open_page, sweep):
     assert page.locator("#runs .name").first.inner_text() == "best"
     page.fill("#filter", "solved")
     wait_for_text(page, "#count", "1 of 8 runs")
+
+
+SETTING, RESULT = "solver.sigma,policy.activation,seed", "generations,steps,core_seconds,eval_mean,eval_interval"
+COLUMNS = f"{SETTING},state,{RESULT},rank,name,reason"
+MEANS = {(0.01, "tanh"): 1.0, (0.01, "relu"): 2.0, (0.1, "tanh"): 9.0, (0.1, "relu"): 8.0, (0.5, "tanh"): 4.0}
+
+
+def write_sweep(folder):
+    """A sweep of five settings with two seeds each; one trial has failed, and one has not begun."""
+    rows = []
+    ranks = sorted(MEANS.values(), reverse=True)
+    others = {(0.5, "tanh", 2): "new", (0.01, "relu", 2): "failed"}
+    for seed in (1, 2):
+        for (sigma, activation), mean in MEANS.items():
+            name = f"sigma={sigma}_activation={activation}_seed={seed}"
+            state = others.get((sigma, activation, seed), "finished")
+            result = f"{mean},0.5" if state == "finished" else ","
+            rank = ranks.index(mean) + 1
+            reason = "it broke" if state == "failed" else ""
+            rows.append(f"{sigma},{activation},{seed},{state},9,7200,4.5,{result},{rank},{name},{reason}")
+            if state != "new":
+                add_run(folder, name, sigma, seed, map(line, range(1, 12)), activation=activation)
+    (folder / "sweep.yaml").write_text("base: lunar_lander\n")
+    (folder / "trials.csv").write_text("\n".join([COLUMNS, *rows]) + "\n")
+
+
+@pytest.fixture
+def sweep_page(open_page, run_folder):
+    """The page of a sweep."""
+    write_sweep(run_folder / "lander")
+    page = open_page(viewport={"width": 1280, "height": 1500})
+    page.click("#sweeps a")
+    page.wait_for_selector("#settings tbody tr")
+    page.wait_for_selector("#panels .uplot canvas")
+    return page
+
+
+def cells(page, column):
+    return page.locator(f"#settings tbody td:nth-child({column})").all_inner_texts()
+
+
+def test_settings_stand_in_a_table_with_the_best_first_and_curves_have_bands_over_their_seeds(sweep_page):
+    assert sweep_page.inner_text("#name") == "lander"
+    about = sweep_page.inner_text("#about")
+    assert "10 trials of 5 settings" in about and "1 failed" in about
+    assert cells(sweep_page, 1) == ["1", "2", "3", "4", "5"]
+    assert cells(sweep_page, 2) == ["0.1", "0.1", "0.5", "0.01", "0.01"]
+    assert cells(sweep_page, 4)[2:4] == ["4 ± 0.5", "2 ± 0.5"]
+    assert sweep_page.inner_text("#progress div:nth-child(1) dd") == "9 ± 0"
+    links = sweep_page.locator("#settings tbody tr:nth-child(4) td:last-child")
+    assert links.inner_text() == "seed 1, 2 (failed)"
+    assert links.locator("a").nth(1).get_attribute("title") == "it broke"
+    assert sweep_page.locator("#panels .uplot").count() == 1
+    assert sweep_page.evaluate("panels[0].series.length") == 3 * 5
+    assert "runs in" not in sweep_page.inner_text("#name")
+
+
+def test_a_trial_that_ends_appears_by_itself(sweep_page, run_folder):
+    table = run_folder / "lander" / "trials.csv"
+    text = table.read_text()
+    table.write_text(text.replace("0.5,tanh,2,new,9,7200,4.5,,,", "0.5,tanh,2,finished,9,7200,4.5,6.0,0.5,"))
+    wait_for_text(sweep_page, "#settings tbody tr:nth-child(3)", "2 of 2")
+    assert cells(sweep_page, 4)[2].startswith("5 ± 12.7")
+
+
+def test_the_sweep_is_asked_for_before_the_runs(sweep_page):
+    """So it is shown before a thousand runs have been read."""
+    other, asked = sweep_page.context.new_page(), []
+    other.on("request", lambda request: asked.append(request.url.partition("/api/")[2].partition("?")[0]))
+    other.goto(sweep_page.url)
+    other.wait_for_selector("#settings tbody tr")
+    other.close()
+    assert [name for name in asked if name][:2] == ["sweeps", "sweep"]
+
+
+def test_a_link_leads_to_the_run_and_back(sweep_page):
+    sweep_page.click("#settings tbody tr:nth-child(1) a")
+    sweep_page.wait_for_selector("#charts .uplot canvas")
+    assert sweep_page.is_hidden("#swept") and "seed=1" in sweep_page.inner_text("#name")
+    sweep_page.go_back()
+    sweep_page.wait_for_selector("#settings tbody tr")
+    assert sweep_page.is_hidden("#shown") and sweep_page.is_visible("#swept")
+
+
+def test_a_sweep_that_has_not_begun_shows_no_other_curves(sweep_page, run_folder):
+    other = run_folder / "other"
+    other.mkdir()
+    (other / "sweep.yaml").write_text("base: lunar_lander\n")
+    (other / "trials.csv").write_text(f"{COLUMNS}\n0.1,tanh,1,new,0,0,0,,,,a,\n0.2,tanh,1,new,0,0,0,,,,b,\n")
+    sweep_page.wait_for_selector("#compared")
+    sweep_page.click("#sweeps a:text('other')")
+    sweep_page.wait_for_function("() => document.querySelector('#name').textContent === 'other'")
+    assert sweep_page.is_hidden("#compared")

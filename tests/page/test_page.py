@@ -179,9 +179,8 @@ def test_everything_is_reached_by_keyboard(open_page):
 def test_nothing_is_cut_off_at_any_width(width, open_page):
     page = open_page("group%2Flong", viewport={"width": width, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for box in page.query_selector_all(
-        "#charts .chart:visible, #numbers div:visible, #view label:visible, #downloads a:visible"
-    ):
+    boxes = "#charts .chart:visible, #numbers div:visible, #view label:visible, #downloads a:visible"
+    for box in page.query_selector_all(boxes):
         place = box.bounding_box()
         assert place["x"] >= 0 and place["x"] + place["width"] <= width
     for chart in page.query_selector_all("#charts .chart"):

@@ -13,13 +13,27 @@ from mpies.runs.formats import hdf5
 from mpies.training.task import Task
 from tests.support import describe_config
 
-BOX = Continuous(np.array([-1, -0.5], np.float32), np.array([1, 2], np.float32))
-WIDE = Continuous(np.full(2, -999, np.float32), np.full(2, 999, np.float32))  # nothing is clipped
+
+def box(low, high, count):
+    """An action of so many numbers between these bounds: of each, or of all."""
+    return Continuous(np.full(count, low, np.float32), np.full(count, high, np.float32))
+
+
+BOX = box([-1, -0.5], [1, 2], 2)
+WIDE = box(-999, 999, 2)  # nothing is clipped
 IMAGE = (2, 12, 10)
 MODULE = """
 import torch
 def make_policy(inputs, outputs, units=5):
     return torch.nn.Sequential(torch.nn.Linear(inputs, units), torch.nn.Tanh(), torch.nn.Linear(units, outputs))
+"""
+# A run of two generations; its policy is to be added.
+PENDULUM = """
+environment: {id: Pendulum-v1, max_steps: 30}
+solver: {population: 8, sigma: 0.1}
+noise: {size: 100000}
+evaluation: {every: 1, episodes: 3}
+stop: {generations: 2}
 """
 OPTIONS = {
     "mlp": {"hidden": [7]},
@@ -51,8 +65,8 @@ def build_policy(kind, folder, action=BOX, **more):
     return make_policy(POLICIES[kind].Options(**options), Interface(size, action, shape), constants)
 
 
-def draw_images(count, seed):
-    return np.random.default_rng(seed).integers(256, size=(count, int(np.prod(IMAGE)))).astype(np.float32)
+def draw_images(count, seed, shape=IMAGE):
+    return np.random.default_rng(seed).integers(256, size=(count, int(np.prod(shape)))).astype(np.float32)
 
 
 def draw_observations(policy, steps, members):
@@ -85,16 +99,16 @@ def act(policy, stack, observations, slots=None, seeds=None, actor=None):
     return np.stack([actor(now[slots], np.full(len(slots), step)).copy() for step, now in steps])
 
 
-def save_policy(values, path, seed=2):
-    """Write a policy file for the values of a config, with random parameters and observation statistics.
+def save_policy(values, path, seed=2, **given):
+    """Write a policy file for the values of a config.  Returns its path.
 
-    Returns its path.
+    given: parameters and normalization (2, o), the observation statistics; random by default.
     """
     config, random = validate_config(values, "test"), np.random.default_rng(seed)
     with closing(Task(config)) as task:
         size, seen, constants = task.dimension, task.observation_size, task.policy.constants if task.policy else {}
     normalization = np.stack([random.normal(size=seen), random.uniform(0.5, 2, seen)])
-    arrays = {"parameters": random.normal(size=size), "normalization": normalization}
+    arrays = {"parameters": random.normal(size=size), "normalization": normalization} | given
     arrays = {name: numbers.astype(np.float32) for name, numbers in arrays.items()}
     arrays |= {f"constants/{name}": numbers for name, numbers in constants.items()}
     path.write_bytes(hdf5.pack(arrays, {**describe_config(config), "generation": 3}))

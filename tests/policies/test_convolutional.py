@@ -5,7 +5,7 @@ from mpies import kernels
 from mpies.core.errors import ConfigError
 from mpies.envs.base import Interface
 from mpies.policies import POLICIES, make_policy
-from tests.policies.examples import BOX, IMAGE, WIDE, act, draw_members, draw_observations
+from tests.policies.examples import BOX, IMAGE, OPTIONS, WIDE, act, draw_members, draw_observations
 
 
 def convolve(images, weights, size, stride):
@@ -59,27 +59,21 @@ def test_the_reference_batch_is_computed_alike_however_it_is_split(build, monkey
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "shape", "message"),
     [
-        ({"time_input": 100}, r"policy.time_input is not for kind: conv, .*; leave it out"),
-        ({"normalize_observations": True}, r"normalize_observations must be false for kind: conv, .*; leave it out"),
-        ({"convolutions": [[3, 13, 2]]}, "size 13 does not fit into 12 x 10 pixels"),
-        ({"convolutions": [[3, 4, 2], [4, 5, 1]]}, "size 5 does not fit into 5 x 4 pixels"),
+        ({"time_input": 100}, IMAGE, r"policy.time_input is not for kind: conv, .*; leave it out"),
+        (
+            {"normalize_observations": True},
+            IMAGE,
+            r"normalize_observations must be false for kind: conv, .*; leave it out",
+        ),
+        ({"convolutions": [[3, 13, 2]]}, IMAGE, "size 13 does not fit into 12 x 10 pixels"),
+        ({"convolutions": [[3, 4, 2], [4, 5, 1]]}, IMAGE, "size 5 does not fit into 5 x 4 pixels"),
+        ({}, None, r"images, a Box of uint8 .* are 6 numbers of .*; use kind: mlp"),
+        ({}, (84, 84, 3), r"shape \(channels, height, width\), but these are \(84, 84, 3\)"),
     ],
 )
-def test_options_that_do_not_fit_the_images_are_refused(options, message, build):
+def test_options_that_do_not_fit_the_images_and_observations_other_than_images_are_refused(options, shape, message):
+    interface = Interface(int(np.prod(shape or 6)), BOX, shape)
     with pytest.raises(ConfigError, match=message):
-        build("conv", **options)
-
-
-@pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        ((6,), r"images, a Box of uint8 .* are 6 numbers of .*; use kind: mlp"),
-        ((84, 84, 3), r"shape \(channels, height, width\), but these are \(84, 84, 3\)"),
-    ],
-)
-def test_observations_other_than_images_are_refused(shape, message):
-    interface = Interface(int(np.prod(shape)), BOX, shape if len(shape) > 1 else None)
-    with pytest.raises(ConfigError, match=message):
-        make_policy(POLICIES["conv"].Options(), interface, {})
+        make_policy(POLICIES["conv"].Options(**OPTIONS["conv"] | options), interface, {})

@@ -1,7 +1,7 @@
 """mpies export: exported policies of every kind act as in rollouts.
 
 Real episodes are played twice: by the rollouts' own player, which records what it observed and did, and by the exported
-file on these observations.
+file on these observations.  The last tests are of the arithmetic that exported policies and networks share.
 """
 
 import ast
@@ -9,6 +9,7 @@ import json
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,16 +17,17 @@ import pytest
 import mpies
 from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError
+from mpies.policies import exported as arithmetic
 from mpies.policies.export import as_python
-from mpies.policies.exported import ExportedPolicy, aligned_stack
+from mpies.policies.exported import ExportedPolicy, aligned_stack, dense, sigmoid, tanh
 from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import play_alone
 from mpies.runs.formats import hdf5
 from mpies.training.task import Task
-from tests.policies.examples import save_policy
-from tests.support import assert_refused, describe_config, invoke
+from tests.policies.examples import PENDULUM, save_policy
+from tests.support import assert_refused, invoke
 
-ROVER = "tests.envs.rover:Rover"
+ROVER, IMAGES, MIXED = "tests.envs.rover:Rover", "tests.envs.rover:Images", {"actions": "mixed"}
 CASES = {
     "discrete": ("CartPole-v1", {}, {"hidden": [16, 8], "activation": "relu"}),
     "linear": ("CartPole-v1", {}, {"hidden": [], "normalize_observations": False, "bias": False}),
@@ -38,12 +40,8 @@ CASES = {
     "elman": ("Pendulum-v1", {}, {"kind": "elman", "hidden": 5, "output": "scale"}),
     "bins": ("LunarLanderContinuous-v3", {}, {"hidden": [8], "bins": "uniform:5"}),
     "time": ("LunarLander-v3", {}, {"hidden": [8], "time_input": 30, "normalize_observations": False}),
-    "lstm of all": (
-        ROVER,
-        {"actions": "mixed"},
-        {"kind": "lstm", "hidden": 4, "time_input": 7, "bins": "custom:-1,0,2"},
-    ),
-    "parts": (ROVER, {"actions": "mixed"}, {"hidden": [9]}),
+    "lstm of all": (ROVER, MIXED, {"kind": "lstm", "hidden": 4, "time_input": 7, "bins": "custom:-1,0,2"}),
+    "parts": (ROVER, MIXED, {"hidden": [9]}),
     "scaled parts": (ROVER, {"actions": "two boxes"}, {"hidden": [9], "output": "scale", "sampling": "gaussian"}),
     "bits": (ROVER, {"actions": "lamps"}, {"kind": "gru", "hidden": 4}),
     "one choice": (ROVER, {"actions": "one choice"}, {"hidden": []}),
@@ -51,14 +49,8 @@ CASES = {
     "noisy": ("Pendulum-v1", {}, {"hidden": [8], "sampling": "gaussian"}),
 }
 CONVOLUTIONS = {"kind": "conv", "convolutions": [[3, 4, 2], [4, 3, 1]], "hidden": [7], "reference": 20}
-CASES |= {
-    "conv": ("tests.envs.rover:Images", {"actions": "mixed"}, CONVOLUTIONS),
-    "plain conv": (
-        "tests.envs.rover:Images",
-        {"actions": "gears"},
-        CONVOLUTIONS | {"batch_normalization": False, "hidden": [], "activation": "elu"},
-    ),
-}
+PLAIN = CONVOLUTIONS | {"batch_normalization": False, "hidden": [], "activation": "elu"}
+CASES |= {"conv": (IMAGES, MIXED, CONVOLUTIONS), "plain conv": (IMAGES, {"actions": "gears"}, PLAIN)}
 
 
 def record(task, saved, seeds):
@@ -100,24 +92,17 @@ def record(task, saved, seeds):
 def played(request, tmp_path_factory):
     """A policy file with random parameters, and the observations and actions of episodes that rollouts played."""
     environment, kwargs, options = CASES[request.param]
-    folder = tmp_path_factory.mktemp("policy")
-    section = {"id": environment, "kwargs": kwargs, "max_steps": 60}
-    config = validate_config({"environment": section, "policy": options}, "test")
-    task, random = Task(config), np.random.default_rng(3)
-    size = task.env.interface.observation_size
-    stack = aligned_stack(1, task.dimension)
+    values = {"environment": {"id": environment, "kwargs": kwargs, "max_steps": 60}, "policy": options}
+    task, random = Task(validate_config(values, "test")), np.random.default_rng(3)
+    size, stack = task.env.interface.observation_size, aligned_stack(1, task.dimension)
     # Large weights make an Elman network chaotic: what one runtime rounds otherwise would grow from step to step.
-    stack[:] = random.normal(0, 0.3 if config.policy.kind == "elman" else 0.8, task.dimension)
+    stack[:] = random.normal(0, 0.3 if task.policy.options.kind == "elman" else 0.8, task.dimension)
     for block, view in zip(task.policy.blocks, task.policy.views(stack), strict=True):
         view *= 1 if len(block.shape) == 2 else 0.2  # of large biases, actions would never change
-    arrays = {
-        "parameters": stack[0].copy(),
-        "normalization": np.stack([random.normal(0, 0.3, size), random.uniform(0.5, 2, size)]).astype(np.float32),
-    }
-    constants = {f"constants/{name}": value for name, value in task.policy.constants.items()}
-    content = hdf5.pack(arrays | constants, {**describe_config(config), "generation": 3})
-    (folder / "policy.h5").write_bytes(content)
-    return folder / "policy.h5", *record(task, arrays, range(11, 16))
+    normalization = np.stack([random.normal(0, 0.3, size), random.uniform(0.5, 2, size)])
+    path = tmp_path_factory.mktemp("policy") / "policy.h5"
+    save_policy(values, path, parameters=stack[0], normalization=normalization)
+    return path, *record(task, hdf5.read(path)[0], range(11, 16))
 
 
 def export(policy, to):
@@ -175,11 +160,7 @@ def test_the_onnx_model_acts_but_for_rounding_through_whole_episodes(played, tmp
 
 
 def test_what_training_wrote_is_exported_and_its_python_file_needs_numpy_alone(trained, tmp_path):
-    run = trained(
-        "environment: {id: 'gymnasium:Pendulum-v1', max_steps: 60}\npolicy: {kind: lstm, hidden: 4}\n"
-        "solver: {population: 8, sigma: 0.1}\nnoise: {size: 100000}\n"
-        "evaluation: {every: 1, episodes: 3}\nstop: {generations: 2}\n"
-    )
+    run = trained(PENDULUM.replace("Pendulum", "gymnasium:Pendulum") + "policy: {kind: lstm, hidden: 4}")
     observations = np.random.default_rng(1).normal(size=(100, 3)).astype(np.float32)
     policy, ours = exported(run, tmp_path), mpies.load(run).best
     expected = [float(ours(observation)[0]) for observation in observations]
@@ -229,16 +210,14 @@ def test_an_export_closes_its_environment(tmp_path):
 
 def test_what_cannot_be_exported_is_refused_in_one_line(tmp_path):
     path = save_policy({"environment": {"id": "CartPole-v1"}, "policy": {"hidden": [3]}}, tmp_path / "policy.h5")
-    assert_refused(
-        invoke("export", path, "--to", tmp_path / "policy.pkl"), "policy.pkl: an export must end in .npz, .py or .onnx"
-    )
-    assert_refused(invoke("export", path, "--to", tmp_path / "absent" / "policy.npz"), "cannot be written")
     function = {"environment": {"id": "function:sphere", "dimension": 3}, "policy": {"kind": "none"}}
     other = save_policy(function, tmp_path / "other.h5")
-    assert_refused(
-        invoke("export", other, "--to", tmp_path / "policy.py"),
-        "function:sphere has no observations; `parameters` is the point that was found",
-    )
+    for policy, to, words in (
+        (path, "policy.pkl", "policy.pkl: an export must end in .npz, .py or .onnx"),
+        (path, "absent/policy.npz", "cannot be written"),
+        (other, "policy.py", "function:sphere has no observations; `parameters` is the point that was found"),
+    ):
+        assert_refused(invoke("export", policy, "--to", tmp_path / to), words)
     assert {file.name for file in tmp_path.iterdir()} == {"policy.h5", "other.h5"}
 
 
@@ -249,3 +228,45 @@ def test_the_name_of_an_environment_is_no_code_of_the_exported_file():
     for name in ("a\nopened = 1#", "a\ropened = 1#", "a\x00"):
         with pytest.raises(ConfigError, match=r"environment.id: .* has a newline or another control character"):
             as_python({}, name)
+
+
+def test_the_arithmetic_needs_only_numpy():
+    tree = ast.parse(Path(arithmetic.__file__).read_text())
+    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported == {"base64", "io", "math", "collections.abc", "numpy"}
+
+
+def test_networks_use_nothing_of_numpy_that_differs_between_processors():
+    """BLAS and NumPy's own exp and tanh do.  What makes actions may use np.tanh, for `output: scale`."""
+    tree = ast.parse(Path(arithmetic.__file__).read_text())
+    definitions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    found = {
+        (definition.name, node.attr)
+        for definition in definitions
+        for node in ast.walk(definition)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "np"
+    }
+    assert ("LSTMNetwork", "split") in found and ("dense", "zeros") in found  # it finds what is used
+    assert not {name for name in found if name[1] in ("matmul", "dot", "einsum", "exp", "tanh", "sum", "mean")}
+    assert not any(isinstance(node, ast.MatMult) for node in ast.walk(tree))
+
+
+def test_the_hyperbolic_tangent_and_the_sigmoid_are_close_to_the_true_ones():
+    x = np.concatenate([np.linspace(-12, 12, 1_000_001), np.logspace(-30, 1, 10_001)]).astype(np.float32)
+    error = np.abs(tanh(x) - np.tanh(x.astype(np.float64)))
+    assert error.max() < 4.5e-7
+    assert (error[x != 0] / np.abs(np.tanh(x[x != 0].astype(np.float64)))).max() < 8e-7
+    assert tanh(np.array([np.inf, -np.inf], np.float32)).tolist() == pytest.approx([1, -1], abs=2e-7)
+    assert np.isnan(tanh(np.array([np.nan], np.float32)))
+    x = np.linspace(-40, 40, 1_000_001).astype(np.float32)
+    assert np.abs(sigmoid(x) - 1 / (1 + np.exp(-x.astype(np.float64)))).max() < 2.3e-7
+    assert sigmoid(np.array([-np.inf, 0, np.inf], np.float32)).tolist() == pytest.approx([0, 0.5, 1], abs=1e-7)
+
+
+def test_a_layer_adds_its_products_to_the_bias_in_the_order_of_the_inputs():
+    x = np.array([[1, 1, 1]], np.float32)
+    weights = np.array([[[1e8], [1], [-1e8]]], np.float32)
+    assert dense(x, weights).tolist() == [[0]]  # 1e8 + 1 is 1e8 in float32
+    assert dense(x[:, [0, 2, 1]], weights[:, [0, 2, 1]]).tolist() == [[1]]
+    assert dense(x[:, :2], weights[:, :2], np.array([[-1e8]], np.float32)).tolist() == [[1]]  # the bias comes first

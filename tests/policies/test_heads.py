@@ -6,25 +6,17 @@ import pytest
 from mpies import kernels
 from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError
-from mpies.envs.base import Binary, Composite, Continuous, Discrete, Interface
+from mpies.envs.base import Binary, Composite, Discrete, Interface
 from mpies.policies import make_policy
 from mpies.policies.heads import _STEPS, Noise
 from mpies.policies.mlp import MLPOptions
-from tests.policies.examples import BOX, act, draw_members, draw_observations
+from tests.policies.examples import BOX, act, box, draw_members, draw_observations
 
-TALL = Continuous(np.array([-np.inf, 0, -1], np.float32), np.array([0.3, np.inf, 1], np.float32))
+TALL = box([-np.inf, 0, -1], [0.3, np.inf, 1], 3)
 MIXED = Composite((Discrete(3), BOX, Binary(2), Discrete(2), TALL))
 OUTPUTS = {"choice": slice(0, 3), "box": slice(3, 5), "bits": slice(5, 7), "pair": slice(7, 9), "tall": slice(9, 12)}
 CHOICES = Composite((Discrete(3), Binary(2), Discrete(2)))
-NINES = Continuous(np.full(2, -9, np.float32), np.full(2, 9, np.float32))
-WIDE = Continuous(np.full(12, -np.inf, np.float32), np.full(12, np.inf, np.float32))
-
-
-def silent_members(policy, count):
-    """Members whose outputs are all 0."""
-    stack = draw_members(policy, count)
-    stack[:] = 0
-    return stack
+NINES = box(-9, 9, 2)
 
 
 def test_noise_depends_on_the_seed_and_the_step_alone():
@@ -55,7 +47,7 @@ def test_noise_goes_on_where_a_slot_that_was_not_stepped_had_stopped():
 @pytest.mark.parametrize(("action", "expected"), [(BOX, [0.2, 0.2]), (Composite((Binary(2), BOX)), [0, 0, 0.2, 0.2])])
 def test_noise_has_the_deviation_of_the_key_in_boxes_alone_and_is_absent_without_a_seed(action, expected, build):
     policy = build("mlp", action=action, action_noise=0.2, hidden=[])
-    stack, observations = silent_members(policy, 2), draw_observations(policy, 1000, 2)
+    stack, observations = draw_members(policy, 2, 0), draw_observations(policy, 1000, 2)
     assert not act(policy, stack, observations).any()
     noisy = act(policy, stack, observations, seeds=[1, 2])
     np.testing.assert_allclose(noisy.std(axis=(0, 1)), expected, atol=0.02)
@@ -82,21 +74,13 @@ def test_noise_is_added_to_values_of_bins_and_without_it_they_are_played_as_they
         (Discrete(3), {"sampling": "gaussian"}, "not for discrete actions; use softmax"),
         (BOX, {"sampling": "softmax"}, "not for continuous actions; use gaussian"),
         (BOX, {"sampling": "gaussian", "bins": "uniform:3"}, "gaussian is not for bins; use softmax, or none"),
-        (Continuous(*np.array([[-np.inf], [np.inf]], np.float32)), {"bins": "uniform:3"}, "needs bounded actions"),
-        (Continuous(*np.array([[-3e38], [3e38]], np.float32)), {"bins": "uniform:3"}, "needs bounded actions"),
-        (Continuous(*np.array([[-3e38], [3e38]], np.float32)), {"output": "scale"}, "needs bounded actions"),
-        (
-            Continuous(*np.array([[-np.inf], [1]], np.float32)),
-            {"output": "floor"},
-            "output floor needs bounded actions",
-        ),
+        (box(-np.inf, np.inf, 1), {"bins": "uniform:3"}, "needs bounded actions"),
+        (box(-3e38, 3e38, 1), {"bins": "uniform:3"}, "needs bounded actions"),
+        (box(-3e38, 3e38, 1), {"output": "scale"}, "needs bounded actions"),
+        (box(-np.inf, 1, 1), {"output": "floor"}, "output floor needs bounded actions"),
         (CHOICES, {"bins": "uniform:3"}, "policy.bins uniform:3 fits none of the 3 parts of the action; remove it"),
         (CHOICES, {"action_noise": 0.1}, "policy.action_noise 0.1 fits none of the 3 parts of the action; remove it"),
-        (
-            CHOICES,
-            {"sampling": "gaussian"},
-            "policy.sampling gaussian fits none of the 3 parts.*; use another, or none",
-        ),
+        (CHOICES, {"sampling": "gaussian"}, "sampling gaussian fits none of the 3 parts.*; use another, or none"),
         (Composite((BOX, TALL)), {"sampling": "softmax"}, "policy.sampling softmax fits none of the 2 parts"),
         (MIXED, {"bins": "uniform:3"}, "needs bounded actions"),
         (MIXED, {"sampling": "gaussian", "action_noise": 0.1}, "cannot be used together"),
@@ -117,7 +101,7 @@ def test_options_that_do_not_fit_the_actions_are_refused(action, options, messag
 )
 def test_softmax_draws_with_the_probabilities_of_the_outputs(action, biases, expected, likely, build):
     policy = build("mlp", action=action, sampling="softmax", hidden=[])
-    stack, observations = silent_members(policy, 1), np.zeros((4000, 1, 6), np.float32)
+    stack, observations = draw_members(policy, 1, 0), np.zeros((4000, 1, 6), np.float32)
     stack[0, -3:] = biases
     drawn, certain = act(policy, stack, observations, seeds=[5])[:, 0], act(policy, stack, observations)[:, 0]
     if isinstance(action, Discrete):
@@ -133,7 +117,7 @@ def test_softmax_draws_with_the_probabilities_of_the_outputs(action, biases, exp
 def test_gaussian_has_a_learnt_deviation_for_each_number_of_a_box(action, learnt, expected, build):
     policy = build("mlp", action=action, sampling="gaussian", hidden=[])
     assert policy.initial(1)[-len(learnt) :].tolist() == [-1] * len(learnt)
-    stack, observations = silent_members(policy, 1), np.zeros((4000, 1, 6), np.float32)
+    stack, observations = draw_members(policy, 1, 0), np.zeros((4000, 1, 6), np.float32)
     stack[0, -len(learnt) :] = np.log(learnt)
     deviations = act(policy, stack, observations, seeds=[5]).std(axis=(0, 1))
     np.testing.assert_allclose(deviations, expected, rtol=0.1)
@@ -160,14 +144,14 @@ def test_the_tanh_is_rounded_down_to_multiples_of_a_sixth_and_scaled_to_the_boun
     assert policy.size == 6 * 2 + 2  # one output for each number of the action
     outputs = [-20, -1, -0.1, -1e-6, 0, 0.1, np.arctanh(0.34), 1, 8, 20]
     sixths = [-6, -5, -1, -1, 0, 0, 2, 4, 5, 6]
-    stack = silent_members(policy, len(outputs))
+    stack = draw_members(policy, len(outputs), 0)
     stack[:, -2:] = np.array(outputs)[:, None]  # biases
     (actions,) = act(policy, stack, np.zeros((1, len(outputs), 6), np.float32))
     np.testing.assert_allclose(actions[:, 0], np.array(sixths) / 6, rtol=1e-6)  # bounds -1 and 1
     np.testing.assert_allclose(actions[:, 1], 0.75 + 1.25 * np.array(sixths) / 6, rtol=1e-5)  # bounds -0.5 and 2
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")  # of NumPy
 @pytest.mark.parametrize(
     "bins", ["uniform", "uniform:1", "uniform:x", "custom:", "custom:1", "custom:1,nan", "custom:0,1e39", "3"]
 )
@@ -178,7 +162,8 @@ def test_bins_of_another_form_are_refused(bins):
 
 def outputs_of(policy, stack, observations):
     """The outputs (steps, members, width) of the network itself."""
-    plain = make_policy(policy.options.model_copy(update={"output": "clip"}), Interface(6, WIDE))
+    unbounded = box(-np.inf, np.inf, 12)
+    plain = make_policy(policy.options.model_copy(update={"output": "clip"}), Interface(6, unbounded))
     assert plain.size == policy.size
     return act(plain, stack, observations)
 
@@ -186,8 +171,7 @@ def outputs_of(policy, stack, observations):
 @pytest.mark.parametrize("output", ["clip", "scale"])
 @pytest.mark.parametrize("kind", ["mlp", "lstm"])
 def test_each_part_is_chosen_by_its_own_outputs(kind, output, build):
-    bounded = Continuous(np.zeros(3, np.float32), np.ones(3, np.float32))
-    action = MIXED if output == "clip" else Composite((*MIXED.parts[:4], bounded))
+    action = MIXED if output == "clip" else Composite((*MIXED.parts[:4], box(0, 1, 3)))
     policy = build(kind, action=action, output=output)
     stack, observations = draw_members(policy), draw_observations(policy, 12, 9)
     actions, outputs = act(policy, stack, observations), outputs_of(policy, stack, observations)
@@ -229,8 +213,7 @@ def test_compiled_heads_give_the_bits_of_numpy(action, odd, monkeypatch):
 def test_parts_draw_different_numbers_and_the_first_those_of_a_single_head(build):
     twice, once = Composite((Discrete(3), Discrete(3))), Discrete(3)
     policy, single = (build("mlp", action=action, sampling="softmax", hidden=[]) for action in (twice, once))
-    stack, alone = draw_members(policy, 1), draw_members(single, 1)
-    stack[:], alone[:] = 0, 0
+    stack, alone = draw_members(policy, 1, 0), draw_members(single, 1, 0)
     observations = np.zeros((300, 1, 6), np.float32)
     both, one = act(policy, stack, observations, seeds=[5])[:, 0], act(single, alone, observations, seeds=[5])[:, 0]
     assert np.array_equal(both[:, 0], one)

@@ -7,16 +7,10 @@ import numpy as np
 from mpies.config.recipes import RESULTS
 from mpies.runs.formats import hdf5
 from mpies.runs.formats.metrics import read_metrics
+from tests.policies.examples import PENDULUM
 from tests.support import assert_refused
 
-CONFIG = """
-environment: {id: Pendulum-v1, hide: [2], max_steps: 30}
-policy: {kind: gru, hidden: 4, action_noise: 0.05}
-solver: {population: 8, sigma: 0.1}
-noise: {size: 100000}
-evaluation: {every: 1, episodes: 3}
-stop: {generations: 2}
-"""
+CONFIG = PENDULUM.replace("{id", "{hide: [2], id") + "policy: {kind: gru, hidden: 4, action_noise: 0.05}"
 
 
 def test_a_run_begins_where_another_ended_and_then_needs_its_file_no_more(run_mpies, write_config, trained, tmp_path):

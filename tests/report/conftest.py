@@ -1,6 +1,5 @@
 """What the tests of views share: two small trained runs, and curves made by hand."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 
 from mpies.report.compare.curves import Curves
 from tests.report.web.served_runs import run_folder, server  # noqa: F401 (fixtures)
-from tests.support import WARM_START
 
 CONFIG = """
 environment: {id: CartPole-v1, backend: gymnasium, max_steps: 40}
@@ -19,15 +17,6 @@ noise: {size: 10000}
 evaluation: {every: 2, episodes: 4}
 stop: {generations: 6, target: 1000}
 """
-
-
-def train(folder, *arguments, pictures="0"):
-    """Train CONFIG by the command line in `folder`."""
-    (folder / "config.yaml").write_text(CONFIG)
-    code, _, stderr = WARM_START.run(
-        ["train", "config.yaml", *arguments], folder, os.environ | {"MPIES_PICTURES": pictures}, timeout=120
-    )
-    assert code == 0, stderr
 
 
 @pytest.fixture(scope="session")
@@ -49,20 +38,15 @@ def run(two_runs, tmp_path):
 def make_curves():
     """Make Curves by hand: a generation a second with ten steps, evaluated where `evaluations` is not None."""
 
-    def make(evaluations, seed=1, reason="", target=None, path="run", **solver):
-        config = {
-            "seed": seed,
-            "environment": {"id": "CartPole-v1"},
-            "solver": {"kind": "snes", **solver},
-            "evaluation": {"episodes": 4},
-            "stop": {"target": target},
-        }
+    def make(evaluations, seed=1, reason="", target=None, path="run", environment=None, **solver):
+        config = {"seed": seed, "environment": environment or {"id": "CartPole-v1"}}
+        config |= {"solver": {"kind": "snes", **solver}, "evaluation": {"episodes": 4}, "stop": {"target": target}}
         numbers = np.arange(1, len(evaluations) + 1, dtype=float)
         columns = {"generation": numbers, "seconds": numbers, "steps": 10 * numbers, "episodes": numbers}
         columns |= {"return_mean": numbers, "return_min": numbers - 1, "return_max": numbers + 1}
-        columns["eval_mean"] = np.array([np.nan if value is None else value for value in evaluations], float)
-        columns["eval_std"] = np.where(np.isfinite(columns["eval_mean"]), 2.0, np.nan)
-        columns["eval_episodes"] = np.where(np.isfinite(columns["eval_mean"]), 4.0, np.nan)
+        columns["eval_mean"] = means = np.array(evaluations, float)  # None becomes NaN
+        columns |= {"eval_std": np.where(np.isfinite(means), 2.0, np.nan)}
+        columns |= {"eval_episodes": np.where(np.isfinite(means), 4.0, np.nan)}
         columns |= {"failures": np.zeros(len(numbers)), "ranks": np.ones(len(numbers))}
         return Curves(Path(path), config, {"numpy": "2.0"}, columns, reason)
 

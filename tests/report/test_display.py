@@ -16,20 +16,10 @@ from mpies.report.display import LineProgress, ProgressBar, TimeLeft, make_progr
 from mpies.runs.formats.metrics import read_digests
 from mpies.training import progress
 from mpies.training.progress import EVALUATIONS, GENERATIONS, Phase
-from tests.support import run_on_terminal
+from tests.support import environment_module, run_on_terminal
 
-ROW = {
-    "generation": 3,
-    "seconds": 12.34,
-    "steps": 123456,
-    "return_mean": -1.5,
-    "return_max": 2e6,
-    "length_mean": 40.0,
-    "steps_per_second": 10004.4,
-    "eval_mean": None,
-    "sigma": float("nan"),
-    "failures": np.int64(2),
-}
+ROW = {"generation": 3, "seconds": 12.34, "steps": 123456, "return_mean": -1.5, "return_max": 2e6, "length_mean": 40.0}
+ROW |= {"steps_per_second": 10004.4, "eval_mean": None, "sigma": float("nan"), "failures": np.int64(2)}
 EVALUATED = ROW | {"eval_mean": 2.0, "eval_std": 2**0.5, "eval_episodes": 2}
 # Episodes of two steps; a step takes as long as NAP says.
 CONFIG = """
@@ -40,18 +30,8 @@ noise: {size: 10000}
 evaluation: {every: 2, episodes: 3}
 stop: {generations: 2}
 """
-MODULE = """
-import os, time
-from tests.envs.misbehaving import Good
-class Nap(Good):
-    def __init__(self):
-        time.sleep(float(os.environ.get("BUILD", "0")))
-        os.environ["BUILD"] = "0"  # the first one alone
-    def step(self, action):
-        time.sleep(float(os.environ["NAP"]))
-        super().step(action)
-        return self.observe(), 1.0, self.steps == 2, False, {}
-"""
+BUILD = 'time.sleep(float(os.environ.get("BUILD", "0")))\nos.environ["BUILD"] = "0"  # the first one alone'
+MODULE = environment_module("Nap", init=BUILD, step='time.sleep(float(os.environ["NAP"]))', length=2)
 
 
 def config(**stop):
@@ -100,9 +80,9 @@ def test_json_has_the_numbers_under_their_names(capsys):
     assert entry == {name: value for name, value in EVALUATED.items() if name != "sigma"}  # nor infinity
 
 
-@pytest.mark.parametrize(
-    ("evaluations", "stop", "left"),
-    [
+def test_the_time_left_is_extrapolated():
+    row = {"generation": 100, "steps": 2000, "seconds": 40.0}
+    for evaluations, stop, left in (
         ([], {}, "1:06:00 to the last generation"),  # 40 s for 100 generations, 9900 to go
         ([(0, 0), (10, 5)], {"target": 50}, "0:01:30 to the target"),
         ([(0, 1)], {"target": 50}, "1:06:00 to the last generation"),
@@ -110,11 +90,8 @@ def test_json_has_the_numbers_under_their_names(capsys):
         ([(0, 0), (10, 60)], {"target": 50}, "0:00:00 to the target"),  # reached, and to be confirmed
         ([(0, 1), (1, math.inf)], {"target": 50}, "1:06:00 to the last generation"),  # the mean of huge returns
         ([], {"seconds": 100, "steps": 50_000}, "0:01:00 to the limit of seconds"),  # the first of the limits
-    ],
-)
-def test_the_time_left_is_extrapolated(evaluations, stop, left):
-    row = {"generation": 100, "steps": 2000, "seconds": 40.0}
-    assert TimeLeft(config(generations=10_000, **stop).stop, evaluations).describe(row) == left
+    ):
+        assert TimeLeft(config(generations=10_000, **stop).stop, evaluations).describe(row) == left
 
 
 def test_the_bar_follows_the_target_or_the_generations():
@@ -205,25 +182,17 @@ def test_the_bar_moves_within_a_generation_and_never_back(clock, capsys):
     assert capsys.readouterr().out == "closing the run ...\n"
 
 
-@pytest.fixture
-def slow(tmp_path, monkeypatch):
-    """A folder with a config of an environment that is slow to build and to step."""
-    (tmp_path / "nap.py").write_text(MODULE)
-    (tmp_path / "config.yaml").write_text(CONFIG)
+def test_on_a_terminal_the_bar_tells_it_and_a_message_stands_above_it(write_config, run_mpies, tmp_path, monkeypatch):
+    write_config(MODULE, "nap.py")
+    write_config(CONFIG)
+    monkeypatch.setenv("NAP", "0")
+    run_mpies(0, "train", "config.yaml", "--out", "run", "stop.generations=1", code=0)
     monkeypatch.setenv("BUILD", "1.5")
     monkeypatch.setenv("NAP", "0.3")  # a generation takes 2.4 s, an evaluation 1.8 s
-    return tmp_path
-
-
-def test_on_a_terminal_the_bar_tells_it_and_a_message_stands_above_it(slow, run_mpies, monkeypatch):
-    with monkeypatch.context() as quick:
-        quick.setenv("BUILD", "0")
-        quick.setenv("NAP", "0")
-        run_mpies(0, "train", "config.yaml", "--out", "run", "stop.generations=1", code=0)
-    content = run_on_terminal(slow, "train", "config.yaml", "--out", "run")
+    content = run_on_terminal(tmp_path, "train", "config.yaml", "--out", "run")
     assert content.rfind(b"\x1b[?25h") > content.rfind(b"\x1b[?25l")  # the cursor is back
     screen = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", content).decode()
     for words in ("building the environment: 1 s", "generation 2: 50%", "evaluating generation 2: 67%"):
         assert words in screen, screen
     assert re.search(r"(^|[\r\n])INFO rank 0: run: continuing from generation 1\r*\n", screen), screen
-    assert len(read_digests(slow / "run")) == 2
+    assert len(read_digests(tmp_path / "run")) == 2

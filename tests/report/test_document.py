@@ -9,14 +9,13 @@ from html.parser import HTMLParser
 
 import imageio.v3
 import numpy as np
-import pytest
 import yaml
 
 from mpies.config.loading import resolved, validate_config
 from mpies.report.compare.curves import read_curves
 from mpies.report.document import make_report, make_summary, shorten_config
 from mpies.runs.machine import describe_machine
-from tests.report.web.served_runs import CONFIG, line
+from tests.report.web.served_runs import append, line
 from tests.support import invoke
 
 
@@ -82,8 +81,11 @@ def test_the_config_of_a_report_is_short_and_the_same_run(two_runs):
     assert shorten_config({"unknown": 1}) == {"unknown": 1}
 
 
-def test_a_run_that_goes_on_has_a_newest_evaluation_and_no_end(make_curves):
-    text = make_report(make_curves([None, 3.0, None], target=5.0))
+def test_a_run_that_goes_on_has_a_newest_evaluation_no_end_and_the_numbers_of_ranks_that_it_had(make_curves):
+    curves = make_curves([None, 3.0, None], target=5.0)
+    curves.columns.update(ranks=np.array([6.0, 4, 6]), nodes=np.array([3.0, 2, 3]))
+    text = make_report(curves)
+    assert "<th>ranks</th><td>4, 6<" in text and "<th>nodes</th><td>2, 3<" in text
     assert "newest evaluation" in text and "final evaluation" not in text and "not complete" in text
     assert "mean return 3.00, 95 % confidence 1.04 to 4.96, over 4 held-out episodes" in text
     assert "generation 2<" in text and "<th>target</th><td>5</td>" in text
@@ -91,25 +93,15 @@ def test_a_run_that_goes_on_has_a_newest_evaluation_and_no_end(make_curves):
     assert "evaluation</th>" not in text and "<th>target" not in text
 
 
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        (line(5).replace(",100,0.1,", ",1x,0.1,"), "mean return 150.00, of the search distribution"),
-        (line(5).replace(",100,0.1,", ",1,0.1,"), "mean return 150.00, over 1 held-out episode, of"),
-    ],
-)
-def test_a_damaged_number_of_episodes_leaves_the_mean_and_a_single_one_has_no_interval(row, words, run_folder):
-    (run_folder / "first/config.yaml").write_text(CONFIG + "seed: 1\n")
-    with open(run_folder / "first/metrics.csv", "a") as file:
-        file.write(row)
-    assert words in make_summary(read_curves(run_folder / "first"), "running")
-
-
-def test_the_report_names_the_numbers_of_ranks(make_curves):
-    curves = make_curves([None] * 4)
-    curves.columns.update(ranks=np.array([6.0, 4, 4, 6]), nodes=np.array([3.0, 2, 2, 3]))
-    text = make_report(curves)
-    assert "<th>ranks</th><td>4, 6<" in text and "<th>nodes</th><td>2, 3<" in text
+def test_a_damaged_number_of_episodes_leaves_the_mean_and_a_single_one_has_no_interval(run_folder):
+    append(run_folder / "first/config.yaml", "seed: 1\n")
+    for generation, episodes, words in (
+        (5, "1x", ", of the search"),
+        (10, "1", ", over 1 held-out episode, of the search"),
+    ):
+        append(run_folder / "first/metrics.csv", line(generation).replace(",100,0.1,", f",{episodes},0.1,"))
+        summary = make_summary(read_curves(run_folder / "first"), "running")
+        assert f"mean return 150.00{words} distribution's mean, generation {generation}<" in html.unescape(summary)
 
 
 def test_a_name_with_html_in_it_is_shown_as_text_and_its_commands_can_be_copied(make_curves):

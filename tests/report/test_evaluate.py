@@ -25,8 +25,7 @@ def run(trained):
 
 
 def evaluate(path, *arguments):
-    outcome = invoke("evaluate", path, "--episodes", 20, "--json", *arguments, code=0)
-    return json.loads(outcome.stdout)
+    return json.loads(invoke("evaluate", path, "--episodes", 20, "--json", *arguments, code=0).stdout)
 
 
 def test_held_out_episodes_are_played_and_reported_in_json(run):
@@ -77,8 +76,8 @@ def test_the_mean_of_a_generation_is_evaluated_and_played(run, here):
     video = "--video", here / "video.gif"
     played = invoke("play", run, "--generation", 0, *video, code=0)
     assert "video.gif: generation 0, return" in played.stdout
-    with_member = invoke("play", run, "--generation", 1, "--member", "1,0")
-    assert_refused(with_member, "--generation has no effect with --member")
+    both = "--generation", 1, "--member", "1,0"
+    assert_refused(invoke("play", run, *both), "--generation has no effect with --member")
     for path, generation, words in (
         (run / "policy.h5", 0, "policy.h5: is a single policy; --generation needs a run directory"),
         ("cartpole", 0, "cartpole: is a single policy; --generation needs a run directory"),
@@ -97,18 +96,15 @@ def test_the_first_reason_of_failed_episodes_is_told(count, more):
     assert line == f"X-v0, run, generation 3: 4 of 4 held-out episodes failed (a{more})"
 
 
-FEW = ["solver.population=4", "stop.generations=1", "evaluation.episodes=2", "noise.size=20000", "policy.hidden=[]"]
-
-
 def test_a_policy_of_envpool_whose_world_is_another_one_in_gymnasium_or_not_there_is_not_shown(here):
     pytest.importorskip("envpool")
-    invoke("train", "Blackjack-v1", *FEW, "--out", "run", code=0)
+    few = ["solver.population=4", "stop.generations=1", "evaluation.episodes=2", "noise.size=20000", "policy.hidden=[]"]
+    invoke("train", "Blackjack-v1", *few, "--out", "run", code=0)
     for which in ([], ["--member", "1,0"]):
-        outcome = invoke("play", "run", *which, "--video", "video.gif")
         words = "Blackjack-v1 has another shape in gymnasium", "it needs 92 parameters", "the policy has 8 and "
-        assert_refused(outcome, *words)
+        assert_refused(invoke("play", "run", *which, "--video", "video.gif"), *words)
     invoke("evaluate", "run", "--episodes", "2", code=0)
-    invoke("train", "CheetahRun-v1", *FEW, "environment.max_steps=5", "--out", "cheetah", code=0)
+    invoke("train", "CheetahRun-v1", *few, "environment.max_steps=5", "--out", "cheetah", code=0)
     assert_refused(invoke("play", "cheetah", "--video", "video.gif"), "EnvPool has it, draws no pictures")
 
 

@@ -11,8 +11,8 @@ from mpies.core.errors import RunError
 from mpies.report.compare.run_groups import group_runs
 from mpies.report.compare.statistics import draw_comparison
 from mpies.report.figures import STYLE, draw_in_background, draw_return, render, set_axis, write_file
-from tests.report.conftest import train
-from tests.support import assert_refused, invoke, wait_for
+from tests.report.conftest import CONFIG
+from tests.support import assert_refused, invoke, wait_for, write_program
 
 FILES = ["reward_vs_time.png", "reward_vs_iteration.png", "reward_vs_steps.png"]
 
@@ -28,10 +28,8 @@ def test_the_command_draws_in_the_width_that_was_asked_for_and_leaves_out_what_h
     assert all(line.startswith(word) for line, word in zip(ended.stderr.splitlines(), words, strict=True))
     assert_refused(invoke("plot", fresh, lacking), str(fresh))
     assert_refused(invoke("plot", tmp_path, "--trajectory"), "; give the directory of a run")
-    cannot = (
-        r"absent/x\.png: cannot be written \(No such file or directory\); it must be a file in a folder that you may"
-    )
-    with pytest.raises(RunError, match=cannot):
+    cure = "it must be a file in a folder that you may"
+    with pytest.raises(RunError, match=rf"absent/x\.png: cannot be written \(No such file or directory\); {cure}"):
         write_file(lacking / "x.png", b"")
 
 
@@ -54,32 +52,27 @@ def test_times_are_shown_in_a_unit_that_fits_and_steps_in_thousands_and_millions
     assert draw_return(curves, "steps").axes[0].xaxis.get_major_formatter()(2e6) == "2 M"
 
 
-@pytest.mark.parametrize(
-    ("low", "mean", "high", "target", "wanted", "scale"),
-    [
+def test_an_axis_is_logarithmic_by_itself_only_if_all_returns_have_one_sign(make_curves):
+    for low, mean, high, target, wanted, scale in (
         ([0.5, 0.5], [2, 600], [3, 700], None, "auto", "symlog"),
         ([-3, -3], [2, 600], [3, 700], None, "auto", "linear"),
         ([-3, -3], [2, 600], [3, 700], None, "log", "symlog"),
         ([0.5, 0.5], [2, 600], [3, 700], -3.0, "auto", "linear"),  # the target has the other sign
         ([-999, -5], [-990, -2], [-900, -1], -0.001, "auto", "symlog"),  # costs
         ([-999, -5], [-990, -2], [-900, -1], -0.001, "linear", "linear"),
-    ],
-)
-def test_an_axis_is_logarithmic_by_itself_only_if_all_returns_have_one_sign(
-    low, mean, high, target, wanted, scale, make_curves
-):
-    curves = make_curves([None, None], target=target)
-    for name, values in (("return_min", low), ("return_mean", mean), ("return_max", high)):
-        curves.columns[name] = np.array(values, float)
-    (axes,) = draw_return(curves, "steps", scale=wanted).axes
-    lowest, highest = axes.get_ylim()
-    assert axes.get_yscale() == scale and not axes.yaxis_inverted()
-    targets = [target] if target else []
-    assert [line.get_ydata()[0] for line in axes.lines if "target" in str(line.get_label())] == targets
-    assert lowest < min([*mean, *targets]) and highest > max([*mean, *targets])
+    ):
+        curves = make_curves([None, None], target=target)
+        for name, values in (("return_min", low), ("return_mean", mean), ("return_max", high)):
+            curves.columns[name] = np.array(values, float)
+        (axes,) = draw_return(curves, "steps", scale=wanted).axes
+        lowest, highest = axes.get_ylim()
+        assert axes.get_yscale() == scale and not axes.yaxis_inverted()
+        targets = [target] if target else []
+        assert [line.get_ydata()[0] for line in axes.lines if "target" in str(line.get_label())] == targets
+        assert lowest < min([*mean, *targets]) and highest > max([*mean, *targets])
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::UserWarning", "error::RuntimeWarning")  # of Matplotlib and NumPy
 def test_a_target_of_0_has_a_place_on_a_logarithmic_axis(make_curves):
     costs = make_curves([-900.0, -1e-3] * 150, target=0.0)
     for name in ("return_mean", "return_min", "return_max"):
@@ -92,12 +85,10 @@ def test_a_target_of_0_has_a_place_on_a_logarithmic_axis(make_curves):
 
 
 def test_dollar_signs_of_names_are_drawn_as_they_are(make_curves):
-    name, curves = "a $x\\y$.py:Room$_", make_curves([1.0, 2.0])
-    curves.config["environment"]["id"] = name
-    figure = draw_return(curves, "steps")
-    assert f"<!-- {name}, snes, seed 1 -->" in render(figure, "svg").decode()
-    other = make_curves([2.0, 1.0], label="$")
-    other.config["environment"]["id"] = name
+    name = "a $x\\y$.py:Room$_"
+    curves = make_curves([1.0, 2.0], environment={"id": name})
+    assert f"<!-- {name}, snes, seed 1 -->" in render(draw_return(curves, "steps"), "svg").decode()
+    other = make_curves([2.0, 1.0], environment={"id": name}, label="$")
     svg = render(draw_comparison(group_runs([curves, other]), "steps"), "svg").decode()
     assert f"<!-- {name} -->" in svg and "<!-- label $ (1 seed) -->" in svg
 
@@ -124,9 +115,11 @@ def test_one_bad_member_does_not_flatten_the_curves_but_a_far_target_is_shown(ma
     assert -50 < low < 0 and 300 < high < 330
 
 
-def test_pictures_are_drawn_when_training_is_over_unless_the_environment_forbids_it(tmp_path, two_runs):
-    train(tmp_path, "--out", "run", "--ranks", "2", pictures="1")
-    for path in (tmp_path / "run" / name for name in FILES):
+def test_pictures_are_drawn_after_training_unless_the_environment_forbids_it(run_mpies, two_runs, here, monkeypatch):
+    (here / "config.yaml").write_text(CONFIG)
+    monkeypatch.setenv("MPIES_PICTURES", "1")
+    run_mpies(0, "train", "config.yaml", "--out", "run", "--ranks", "2", code=0)
+    for path in (here / "run" / name for name in FILES):
         wait_for(path.exists)
         assert imageio.v3.imread(path).shape[:2] == (504, 960)
     assert not list((two_runs / "one-seed-1").glob("reward_vs_*.png"))  # trained with MPIES_PICTURES=0
@@ -137,22 +130,18 @@ def draw_with(run, monkeypatch, tmp_path):
     """Function of lines of a script: draw `run` with it in place of Python.  Returns what it wrote into `notes`."""
 
     def draw(lines):
-        script, notes, ended = tmp_path / "script", tmp_path / "notes", tmp_path / "ended"
-        script.write_text(f"#!/bin/bash\n({lines}) > {notes}\nmv {notes} {ended}\n")
-        script.chmod(0o755)
+        notes, ended = tmp_path / "notes", tmp_path / "ended"
+        script = write_program(tmp_path / "script", f"({lines}) > {notes}\nmv {notes} {ended}")
         monkeypatch.setenv("MPIES_PICTURES", "1")
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "executable", str(script))
-            draw_in_background(run)
+        monkeypatch.setattr(sys, "executable", script)
+        draw_in_background(run)
         wait_for(ended.exists)
         return ended.read_text()
 
     return draw
 
 
-def test_a_run_that_is_deleted_at_once_stays_deleted_and_a_process_that_cannot_start_is_no_error(
-    run, draw_with, monkeypatch
-):
+def test_a_run_deleted_at_once_stays_deleted_and_a_process_that_cannot_start_is_no_error(run, draw_with, monkeypatch):
     assert draw_with(f'rm -r {run}; {sys.executable} "$@"; echo $?') == "2\n" and not run.exists()
     monkeypatch.setattr(sys, "executable", "/absent/python")
     draw_in_background(run)

@@ -3,75 +3,44 @@
 import pytest
 
 from mpies.report.probe import NOT_REPRODUCIBLE, REPRODUCIBLE, WHEN_REBUILT, judge, section_of
-from tests.support import assert_refused, invoke
+from tests.report.web.served_runs import append
+from tests.support import assert_refused, environment_module, invoke
 
-# Episodes of three steps.  Forgetful: the seed alone counts.  Remembering: earlier episodes too.  Random: chance.
-MODULE = """
-import os, sys
-import gymnasium, numpy as np
-from gymnasium import spaces
-
-class Forgetful(gymnasium.Env):
-    observation_space, action_space = spaces.Box(-1e9, 1e9, (1,), np.float32), spaces.Discrete(2)
-    episodes = 0
-    def start(self): return self.seed
-    def reset(self, seed=None, options=None):
-        self.seed, self.steps = seed, 0
-        self.episodes += 1
-        return np.array([self.start()], np.float32), {}
-    def step(self, action):
-        self.steps += 1
-        return np.array([self.steps], np.float32), float(action), self.steps == 3, False, {}
-
-class Remembering(Forgetful):
-    def start(self): return self.episodes
-
-class Random(Forgetful):
-    def start(self): return np.random.default_rng().random()
-
-class Still(Forgetful):
-    def start(self): return 0
-
-class Loud(Forgetful):
-    def start(self): return os.write(1, b"\\xff\\n")
-
-class Lonely(Forgetful):
-    def start(self): return os._exit(9) if "--fresh" in sys.argv else 0
-"""
+# Environments with episodes of three steps, and what their first observation depends on.
+ENVIRONMENTS = {
+    "Forgetful": "seed % 7 / 7",
+    "Remembering": "self.episode / 1000",
+    "Random": "np.random.default_rng().random()",
+    "Still": "0",
+    "Loud": 'os.write(1, b"\\xff\\n") / 9',
+    "Lonely": 'os._exit(9) if "--fresh" in sys.argv else 0',
+}
 
 
 @pytest.fixture
 def folder(here):
-    (here / "own.py").write_text(MODULE)
+    for name, number in ENVIRONMENTS.items():
+        reset = f"self.episode += 1\nreturn np.array([{number}, 1], np.float32), {{}}"
+        append(here / "own.py", environment_module(name, "self.episode = 0", reset, length=3))
     return here
 
 
-@pytest.mark.parametrize(
-    ("elsewhere", "used", "rebuilt", "verdict"),
-    [
+def test_the_verdict():
+    for elsewhere, used, rebuilt, verdict in (
         ("a", "a", "a", REPRODUCIBLE),
         ("a", "b", "a", WHEN_REBUILT),
         ("a", "b", "b", NOT_REPRODUCIBLE),
         ("b", "a", "a", NOT_REPRODUCIBLE),
-    ],
-)
-def test_the_verdict(elsewhere, used, rebuilt, verdict):
-    assert judge(["a"], [elsewhere], [used], [rebuilt]) == verdict
+    ):
+        assert judge(["a"], [elsewhere], [used], [rebuilt]) == verdict
 
 
-@pytest.mark.parametrize(
-    ("name", "verdict"),
-    [
-        ("Remembering", f"{WHEN_REBUILT}; memory not measured"),
-        ("Still", f"{REPRODUCIBLE}; memory not measured; different seeds give the same episode"),
-    ],
-)
-def test_environments_are_told_apart(name, verdict, folder):
-    outcome = invoke("probe", f"own.py:{name}", "--steps", "5", "--episodes", "0", code=0)
-    assert outcome.stdout == f"own.py:{name} (your own): {verdict}\n"
-
-
-def test_a_process_that_dies_while_it_plays_is_told(folder):
+def test_environments_are_told_apart_and_a_process_that_dies_while_it_plays_is_told(folder):
+    outcome = invoke("probe", "own.py:Remembering", "own.py:Still", "--steps", "5", "--episodes", "0", code=0)
+    remembering, still = outcome.stdout.splitlines()
+    assert remembering == f"own.py:Remembering (your own): {WHEN_REBUILT}; memory not measured"
+    one = f"{REPRODUCIBLE}; memory not measured; different seeds give the same episode"
+    assert still == f"own.py:Still (your own): {one}"
     refused = invoke("probe", "own.py:Lonely", "--episodes", "0")
     assert_refused(refused, "another one that played it ended with exit code 9")
 

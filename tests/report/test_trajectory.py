@@ -14,7 +14,7 @@ from mpies.runs.formats import hdf5
 from mpies.runs.formats.ledger import find_end, read_records
 from mpies.training.replay import load_member
 from tests import support
-from tests.report.conftest import train
+from tests.report.conftest import CONFIG
 from tests.support import assert_refused, invoke
 
 QUICK = "--trajectory", "--grid", "3", "--episodes", "1"
@@ -33,10 +33,9 @@ def test_a_trajectory_ends_at_the_final_policy_and_its_slice_goes_through_it(run
     assert returns[1, 1] == evaluate_policy(run / "policy.h5", 2)["mean"] and len(np.unique(returns)) > 1
 
 
-@pytest.mark.parametrize("overrides", [[], ["overlap=1"]], ids=["in turn", "overlapping"])
-def test_members_of_a_trajectory_are_those_that_were_played(overrides, tmp_path):
-    train(tmp_path, "--out", "run", *overrides)
-    run = tmp_path / "run"
+@pytest.mark.parametrize("key", ["seed: 1", "overlap: 1"], ids=["in turn", "overlapping"])
+def test_members_of_a_trajectory_are_those_that_were_played(key, trained):
+    run = trained(f"{key}\n{CONFIG}")
     trajectory = read_trajectory(run)
     returns = [record["returns"] for record in read_records(run / "ledger.bin")]
     assert trajectory.mean_returns[:-1] == pytest.approx([one.mean() for one in returns])
@@ -70,14 +69,10 @@ def test_principal_axes_are_those_of_the_singular_values():
     assert np.abs(axes).tolist() == [[1], [0]] and shares == pytest.approx([1, 0])
 
 
-def test_a_run_whose_mean_never_moves_has_no_trajectory(tmp_path):
-    train(tmp_path, "environment={id: MountainCar-v0, backend: gymnasium, max_steps: 20}", "--out", "still")
-    ended = invoke("plot", tmp_path / "still", *QUICK)
-    assert_refused(ended, "the mean has not moved in 6 generations")
-    assert not list((tmp_path / "still").glob("*.png"))
-
-
-def test_runs_without_a_trajectory_are_left_out_beside_others(run, tmp_path):
+def test_runs_that_are_too_short_or_whose_mean_never_moves_have_no_trajectory(run, trained, tmp_path):
+    still = trained(CONFIG.replace("CartPole-v1", "MountainCar-v0").replace("40", "20"))
+    assert_refused(invoke("plot", still, *QUICK), "the mean has not moved in 6 generations")
+    assert not list(still.glob("*.png"))
     short = shutil.copytree(run, tmp_path / "short")
     ledger = short / "ledger.bin"
     ledger.write_bytes(ledger.read_bytes()[: find_end(ledger, 2)[1]])
@@ -88,22 +83,14 @@ def test_runs_without_a_trajectory_are_left_out_beside_others(run, tmp_path):
     assert_refused(invoke("plot", short, f"{short}/", *QUICK), words)  # named twice, it is one run
 
 
-FUNCTION = """
-environment: {id: 'function:sphere', dimension: 3, shift: 1}
-solver: {population: 8}
-noise: {size: 1000}
-stop: {generations: 4}
-"""
-
-
 def test_the_environment_of_a_run_is_closed_before_the_next_one_is_drawn(tmp_path, monkeypatch):
     """As each may need the only licence.  A function is evaluated once at each point."""
     monkeypatch.setenv("LICENCES", str(tmp_path / "licences"))
+    shared = "solver: {population: 8}\nnoise: {size: 1000}\nstop: {generations: 4}\nenvironment: "
     licensed = "{id: 'tests.envs.licensed:Licensed', kwargs: {licences: 1}, instances: 1}\npolicy: {hidden: []}"
-    config = FUNCTION.replace("{id: 'function:sphere', dimension: 3, shift: 1}", licensed)
-    for name, text in (("one", config), ("two", config), ("function", FUNCTION)):
-        support.train(tmp_path, text, name)
-    folders = [tmp_path / name for name in ("one", "two", "function")]
+    function = "{id: 'function:sphere', dimension: 3, shift: 1}"
+    environments = {"one": licensed, "two": licensed, "function": function}
+    folders = [support.train(tmp_path, shared + environment, name) for name, environment in environments.items()]
     invoke("plot", *folders, *QUICK, "--format", "svg", code=0)
     assert (tmp_path / "two/landscape.svg").exists()
     assert "return around the final mean, 1 held-out episode -->" in (folders[2] / "landscape.svg").read_text()

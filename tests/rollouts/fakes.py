@@ -1,6 +1,6 @@
 """A made-up environment, parameters and population for the tests of rollouts."""
 
-from dataclasses import dataclass, field
+import itertools
 
 import numpy as np
 
@@ -13,13 +13,10 @@ INTERFACE = Interface(1, Discrete(2))
 POLICY = make_policy(MLPOptions(hidden=[]), INTERFACE)
 
 
-@dataclass(frozen=True)
-class NumberedMembers:
-    """Parameters that are all the number of the rollout, which is also the payload."""
-
-    def write(self, rollout, out):
-        out[:] = rollout
-        return (10.0 * rollout,)
+def write_number(rollout, out):
+    """Parameters that are all the number of the rollout; the payload is ten times it."""
+    out[:] = rollout
+    return (10.0 * rollout,)
 
 
 class CountingBatch(EpisodeBatch):
@@ -54,8 +51,8 @@ class CountingEnv(VectorEnv):
     interface, backend = INTERFACE, "made up"
 
     def __init__(self, slots=4, smallest=1, largest=3, low_water=2, divisor=1):
-        self.slots, self.smallest, self.largest, self.low_water = slots, smallest, largest, low_water
-        self.divisor = divisor
+        self.slots, self.smallest, self.largest = slots, smallest, largest
+        self.low_water, self.divisor = low_water, divisor
         self.batches, self.is_training, self.steps_played = [], [], 0
 
     def open(self, seeds, is_training=False):
@@ -71,18 +68,11 @@ def total_of(length):
 
 def make_batch(lengths, **values):
     """A RolloutBatch of CountingEnv, none of which feeds the statistics."""
-    return RolloutBatch(
-        np.array(lengths, np.int64), NumberedMembers().write, **({"sampled": np.zeros(len(lengths), bool)} | values)
-    )
+    values.setdefault("sampled", np.zeros(len(lengths), bool))
+    return RolloutBatch(np.array(lengths, np.int64), write_number, **values)
 
 
-@dataclass
-class Calls:
-    """A function without arguments that returns False until it has been called `after` times."""
-
-    after: int
-    count: int = field(default=0)
-
-    def __call__(self):
-        self.count += 1
-        return self.count > self.after
+def true_after(calls):
+    """A function without arguments that returns False until it has been called so many times."""
+    count = itertools.count()
+    return lambda: next(count) >= calls

@@ -1,7 +1,6 @@
 """Rollouts of real environments: what an EpisodePlayer makes of them, whatever the backend."""
 
 import re
-from dataclasses import dataclass
 
 import gymnasium
 import numpy as np
@@ -21,28 +20,23 @@ NAMES = ("CartPole-v1", "Pendulum-v1", "LunarLander-v3", "BipedalWalker-v3")
 CASES = [*((name, "envpool") for name in NAMES), ("CartPole-v1", "gymnasium"), ("Pendulum-v1", "gymnasium")]
 
 
-@dataclass(frozen=True)
-class Members:
-    """The parameters of rollout i are row i.  rows: (r, d) float32."""
+def draw_members(policy, rollouts):
+    """The parameters of all rollouts (r, d), and a function that writes those of one."""
+    rows = np.random.default_rng(1).standard_normal((rollouts, policy.size)).astype(np.float32)
 
-    rows: np.ndarray
-
-    def write(self, rollout, out):
-        out[:] = self.rows[rollout]
+    def write(rollout, out):
+        out[:] = rows[rollout]
         return ()
 
-
-def draw_members(policy, rollouts):
-    return np.random.default_rng(1).standard_normal((rollouts, policy.size)).astype(np.float32)
+    return rows, write
 
 
-def play_rollouts(env, rollouts=24, sampled=None):
+def play_rollouts(env, rollouts=24):
     """The finished RolloutQueue of rollouts whose members all differ."""
     policy = make_policy(MLPOptions(hidden=[16]), env.interface)
-    sampled = np.ones(rollouts, bool) if sampled is None else sampled
     normalization = np.repeat(np.array([[0.1], [0.9]], np.float32), env.interface.observation_size, axis=1)
-    seeds = np.arange(rollouts) // 2 + SEED
-    queue = RolloutQueue(RolloutBatch(seeds, Members(draw_members(policy, rollouts)).write, sampled, normalization))
+    seeds, (_, write) = np.arange(rollouts) // 2 + SEED, draw_members(policy, rollouts)
+    queue = RolloutQueue(RolloutBatch(seeds, write, np.ones(rollouts, bool), normalization))
     EpisodePlayer(env, policy, 5.0).play([queue])
     assert queue.is_finished.all()
     return queue
@@ -58,10 +52,9 @@ def test_results_have_the_same_bits_however_a_rank_arranges_its_rollouts(environ
     results = []
     for slots, largest, low_water in [(64, 256, 16), (1, 1, 0), (3, 2, 1)]:
         env = make_env(environment_id, backend, max_steps=60)
-        monkeypatch.setattr(env, "slots", slots)
-        monkeypatch.setattr(env, "smallest", min(largest, 2))
-        monkeypatch.setattr(env, "largest", largest)
-        monkeypatch.setattr(env, "low_water", low_water)
+        shape = {"slots": slots, "smallest": min(largest, 2), "largest": largest, "low_water": low_water}
+        for name, value in shape.items():
+            monkeypatch.setattr(env, name, value)
         for _ in range(2):  # the second in an environment that has played
             queue = play_rollouts(env)
             assert not queue.failures
@@ -76,7 +69,7 @@ def test_return_length_and_observation_sums_are_those_of_gymnasium():
     queue = play_rollouts(env, rollouts=2)
     result, observed = queue.results[0], observed_of(env, queue)[0]
     policy = make_policy(MLPOptions(hidden=[16]), env.interface)
-    act = policy.bind(draw_members(policy, 2)[:1].copy())
+    act = policy.bind(draw_members(policy, 2)[0][:1].copy())
     environment = gymnasium.make("CartPole-v1")
     observation, total, seen, is_over = environment.reset(seed=SEED)[0], 0.0, [], False
     while not is_over:
@@ -122,12 +115,12 @@ def test_the_behaviour_of_a_rollout_is_that_of_its_last_step(backend):
     env = make_env("Hopper-v5", backend, max_steps=30)
     size = env.measure_behaviour(["x_position", "x_velocity"])
     policy = make_policy(MLPOptions(hidden=[4]), env.interface)
-    members, seeds = draw_members(policy, 6), np.arange(6)
-    queue = RolloutQueue(RolloutBatch(seeds, Members(members).write, np.zeros(6, bool), behaviour_size=size))
+    members, write = draw_members(policy, 6)
+    queue = RolloutQueue(RolloutBatch(np.arange(6), write, np.zeros(6, bool), behaviour_size=size))
     EpisodePlayer(env, policy, 5.0).play([queue])
     behaviours = queue.results["behaviour"]
     assert len(np.unique(behaviours, axis=0)) == 6
-    for seed, row in zip(seeds.tolist(), members, strict=True):  # one after the other
+    for seed, row in enumerate(members):  # one after the other
         act, batch, is_over = policy.bind(row[None].copy()), env.open([seed]), [False]
         observations = batch.observations
         while not is_over[0]:
@@ -144,7 +137,7 @@ class Keeping(gymnasium.Env):
     observation_space = action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
 
     def __init__(self, copies):
-        self.copies, self.last = copies, None
+        self.copies = copies
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)

@@ -9,13 +9,12 @@ NODE_OF = [0, 0, 1, 2, 1, 2]  # as where a launcher deals out ranks in turn
 EQUAL = [2, 2, 2]
 
 
-def measured(*generations, sizes=EQUAL, node_of=NODE_OF):
+def measured(*generations, sizes=EQUAL):
     """Speeds after generations, each of which has the steps per second of a rank of each node."""
-    known = NodeSpeeds()
+    known, seconds = NodeSpeeds(), np.arange(3, 9)
     for speeds in generations:
-        seconds = np.array([3 + rank for rank in range(len(node_of))])
-        steps = np.array([1000 * speeds[node] for node in node_of]) * seconds
-        known.measure(node_of, sizes, seconds * 10**9, steps.astype(np.int64))
+        steps = 1000 * np.array(speeds)[NODE_OF] * seconds
+        known.measure(NODE_OF, sizes, seconds * 10**9, steps.astype(np.int64))
     return known
 
 
@@ -25,9 +24,8 @@ def test_before_anything_is_measured_shares_go_by_ranks():
 
 
 def test_noise_on_equal_nodes_changes_nothing():
-    noise = np.random.default_rng(3).uniform(1 - ALIKE / 2, 1 + ALIKE / 2, (20, 3))
     known = NodeSpeeds()
-    for row in noise:
+    for row in np.random.default_rng(3).uniform(1 - ALIKE / 2, 1 + ALIKE / 2, (20, 3)):
         known._speeds.extend(measured(row)._speeds)
         known._sizes = EQUAL
         assert known.shares(99) == pytest.approx([33] * 3)

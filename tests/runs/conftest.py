@@ -22,15 +22,18 @@ def make_snapshot(generation, **values):
     return Snapshot(**(given | values))
 
 
-def record(run, snapshot, is_last=False):
-    run.record(snapshot, is_last)
-    run.flush()
+def record(run, *snapshots, is_last=False):
+    for snapshot in snapshots:
+        run.record(snapshot, is_last)
+        run.flush()
 
 
 @pytest.fixture
 def run(tmp_path):
-    """A new run whose writer has begun."""
+    """A new run whose writer has begun; its warnings are collected in `run.lines`."""
     run = open_run(tmp_path / "run", CONFIG)
+    run.lines = []
+    run.warn = run.lines.append
     run.begin(make_snapshot(0))
     yield run
     run.close()

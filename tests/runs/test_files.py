@@ -80,12 +80,9 @@ def test_devices_and_pipes_are_written_to_and_stay_what_they_are(tmp_path):
     write_atomically("/dev/null", b"1")
     assert Path("/dev/null").is_char_device()
     os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    try:
+    with open(os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as reader:
         write_atomically(tmp_path / "pipe", b"1")
-        assert os.read(reader, 9) == b"1" and (tmp_path / "pipe").is_fifo()
-    finally:
-        os.close(reader)
+        assert reader.read(9) == b"1" and (tmp_path / "pipe").is_fifo()
     code = "from mpies.runs.files import write_atomically; write_atomically('/dev/stdout', b'1')"
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout == b"1"
     assert Path("/dev/stdout").is_symlink()

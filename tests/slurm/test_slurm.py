@@ -15,8 +15,8 @@ import yaml
 
 from mpies.runs.formats.checkpoint import newest_checkpoint
 from mpies.runs.formats.metrics import read_digests, read_metrics
-from tests.slurm.cluster import HOME
 from tests.slurm.conftest import ENDLESS, TO_TARGET, launcher
+from tests.support import HOME, invoke
 
 
 @pytest.fixture(scope="session")
@@ -58,12 +58,8 @@ def test_a_run_is_trained_to_its_target(mpi, way, expected, submit, assert_undis
     assert {row["ranks"] for row in read_metrics(run)} == {"6"}
     assert_undisturbed(run, TO_TARGET)
     # Before its first start a job lets the doctor look.
-    for finding in (
-        f"Slurm job {job.number} on n1, 3 hosts, 2 ranks",
-        "srun has pmix and pmi2",
-        "2 others answer through srun",
-    ):
-        assert finding in job.log()
+    place, ways = f"Slurm job {job.number} on n1, 3 hosts, 2 ranks", "srun has pmix and pmi2"
+    assert all(finding in job.log() for finding in (place, ways, "2 others answer through srun")), job.log()
     assert not [line for line in job.log().splitlines() if line.startswith("BAD ")]
 
 
@@ -129,8 +125,15 @@ def test_a_suspended_job_goes_on_and_the_pause_does_not_count(start_endless, ass
     assert_undisturbed(run, ENDLESS)
 
 
-def check_followed(job, run, assert_undisturbed, cluster, submit):
-    """The job ends, and one that it has submitted completes to the bits of an undisturbed run."""
+@pytest.mark.parametrize("partition", ["ended", "batch"])
+def test_a_site_without_requeue_gets_a_job_that_follows(partition, start_endless, assert_undisturbed, cluster, submit):
+    """One that ends what it preempts, and one that forbids it.  What follows completes to the bits of one job."""
+    job, run = start_endless(options=[f"--partition={partition}"])
+    if partition == "ended":
+        cluster.run(*shlex.split(URGENT))
+    else:
+        cluster.run("scontrol", "update", f"JobId={job.number}", "Requeue=0")
+        cluster.run("scancel", "--batch", "--signal=USR1", job.number)
     job.wait_for(lambda: "continues after this one" in job.log())
     [number] = re.findall(r"job (\d+) continues after this one", job.log())
     cluster.run("scontrol", "hold", number)
@@ -147,20 +150,6 @@ def check_followed(job, run, assert_undisturbed, cluster, submit):
     assert f"continuing from generation {made}" in following.log() and job.restarts() == 0
     assert len(assert_undisturbed(run, ENDLESS)) == made + 10
     assert "continues after this one" not in following.log()
-
-
-@pytest.mark.parametrize("partition", ["ended", "batch"])
-def test_a_site_that_does_not_requeue_gets_a_job_that_follows(
-    partition, start_endless, assert_undisturbed, cluster, submit
-):
-    """One that ends what it preempts, and one that forbids it."""
-    job, run = start_endless(options=[f"--partition={partition}"])
-    if partition == "ended":
-        cluster.run(*shlex.split(URGENT))
-    else:
-        cluster.run("scontrol", "update", f"JobId={job.number}", "Requeue=0")
-        cluster.run("scancel", "--batch", "--signal=USR1", job.number)
-    check_followed(job, run, assert_undisturbed, cluster, submit)
 
 
 def test_jobs_do_not_follow_one_another_for_ever(start_endless, cluster):
@@ -296,12 +285,11 @@ def test_launch_submits_a_script_that_trains(submit, assert_undisturbed, cluster
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="there is no shellcheck")
-def test_scripts_pass_shellcheck(tmp_path):
-    (tmp_path / "pole.yaml").write_text(TO_TARGET)
+def test_scripts_pass_shellcheck(here):
+    (here / "pole.yaml").write_text(TO_TARGET)
     for more in ([], ["--sweep", "solver.sigma=0.1,0.2", "--seeds", "2"]):
-        command = [sys.executable, "-m", "mpies", "launch", "slurm", "pole.yaml", "--dry-run", *more]
-        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    made = [tmp_path / "runs" / f"pole{end}.sbatch" for end in ("", "_sweep_solver.sigma")]
+        invoke("launch", "slurm", "pole.yaml", "--dry-run", *more, code=0)
+    made = [here / "runs" / f"pole{end}.sbatch" for end in ("", "_sweep_solver.sigma")]
     scripts = [*(HOME / "slurm").iterdir(), HOME / "tests/install.sh", *made]
     done = subprocess.run(["shellcheck", "-x", *scripts], cwd=HOME, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

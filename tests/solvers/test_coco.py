@@ -5,7 +5,7 @@ import pytest
 
 from mpies.solvers import find_solver
 from mpies.solvers.sampling.noise import build_table
-from tests.solvers.single_generation import FunctionLoop
+from tests.solvers.single_generation import FunctionLoop, begin
 
 cocoex = pytest.importorskip("cocoex", reason="coco-experiment is not installed")
 
@@ -19,11 +19,9 @@ LIMITS = {
 }
 
 
-def evaluations_to_target(kind: str, problem, table: np.ndarray) -> int:
+def evaluations_to_target(kind, problem, table):
     """Evaluations until COCO's final target, optimum + 1e-8, is hit, or about BUDGET."""
-    solver_class = find_solver(kind)
-    solver = solver_class(solver_class.Options(sigma=2.0), DIMENSION, problem.id_instance, np.float64)
-    solver.start(np.zeros(DIMENSION))
+    solver = begin(find_solver(kind), DIMENSION, 0, problem.id_instance, np.float64, sigma=2.0)
     loop = FunctionLoop(solver, lambda x: -problem(x), table)
     while not problem.final_target_hit and problem.evaluations < BUDGET:
         loop.run_generation()

@@ -1,32 +1,24 @@
 """What every solver must do, over the registry."""
 
 import dataclasses
-import itertools
-from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from mpies.solvers import SOLVERS, find_solver
-from mpies.solvers.base import Results, Solver
+from mpies.solvers.base import Results
 from mpies.solvers.sampling.noise import build_table
-from tests.solvers.single_generation import FunctionLoop
+from tests.solvers.single_generation import FunctionLoop, sphere, sum_in_blocks
 
 DIMENSION = 24
 TABLE = build_table(1 << 16)
 # Options, and what 80 generations may leave of the squared distance to the optimum: about twice the worst of six seeds.
 OPTIONS, LEFT = {}, {}
-OPENAI_ES = {
-    "sigma_decay": 0.999,
-    "learning_rate_decay": 0.999,
-    "weight_decay": 0.0,
-    "optimizer": {"learning_rate": 0.05},
-}
+OPENAI_ES = {"sigma_decay": 0.999, "learning_rate_decay": 0.999, "optimizer": {"learning_rate": 0.05}}
 ELITES = {"elite_ratio": 0.2, "average_baseline": False, "rank_fitness": False, "forget_best": False}
 NOVELTY = {"means": 2, "sigma": 0.1, "optimizer": {"learning_rate": 0.1}}
 for _name, _left, _options in [
-    ("openai_es", 0.004, {"population": 20, "sigma": 0.1, **OPENAI_ES}),
+    ("openai_es", 0.004, {"population": 20, "sigma": 0.1, "weight_decay": 0.0, **OPENAI_ES}),
     ("pepg", 0.25, {"population": 20, "learning_rate": 0.05, "weight_decay": 0.01}),
     ("pepg elites", 0.004, {"population": 20, **ELITES}),
     ("pgpe", 0.006, {"population": 20, "interactions": 50}),
@@ -47,25 +39,21 @@ for _name, _left, _options in [
     OPTIONS[_name], LEFT[_name] = _options, _left
 
 
-def test_every_solver_of_the_registry_is_tested() -> None:
+def test_every_solver_of_the_registry_is_tested():
     assert set(SOLVERS) <= {case.split()[0] for case in OPTIONS}
 
 
-def sphere(x: np.ndarray) -> float:
-    return -float(np.sum(np.square(x, dtype=np.float64)))
-
-
-def half_fail(x: np.ndarray) -> float:
+def half_fail(x):
     """NaN for members whose first parameter is above 1."""
     return np.nan if x[0] > 1 else sphere(x)
 
 
-def first_three(x: np.ndarray) -> np.ndarray:
+def first_three(x):
     """The behaviour of a member."""
     return x[:3]
 
 
-def make(case: str, dtype: type = np.float32, seed: int = 3) -> Solver:
+def make(case, seed=3):
     kind = case.split()[0]
     if kind.startswith("nevergrad"):
         pytest.importorskip("nevergrad", reason="nevergrad is not installed")
@@ -73,33 +61,28 @@ def make(case: str, dtype: type = np.float32, seed: int = 3) -> Solver:
     if "optimizer" in values:
         values["optimizer"]["kind"] = "adam"
     cls = find_solver(kind)
-    return cls(cls.Options(**values), DIMENSION, seed, dtype)
+    return cls(cls.Options(**values), DIMENSION, seed)
 
 
-def begin(
-    case: str,
-    value: Callable[[np.ndarray], float] = sphere,
-    behaviour: Callable[[np.ndarray], npt.ArrayLike] = first_three,
-    seed: int = 3,
-) -> tuple[Solver, FunctionLoop]:
+def begin(case, value=sphere, behaviour=first_three, seed=3):
     solver = make(case, seed=seed)
     solver.start(np.ones(DIMENSION, np.float32))
     return solver, FunctionLoop(solver, value, TABLE, behaviour)
 
 
-def same(one: Solver, other: Solver) -> bool:
+def same(one, other):
     first, second = one.state(), other.state()
     assert first.keys() == second.keys()
     return all(have_same_bits(first[name], second[name]) for name in first)
 
 
-def have_same_bits(one: npt.ArrayLike, other: npt.ArrayLike) -> bool:
+def have_same_bits(one, other):
     one, other = np.asarray(one), np.asarray(other)
     return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
 @pytest.fixture(params=OPTIONS)
-def case(request: pytest.FixtureRequest) -> str:
+def case(request):
     return request.param
 
 
@@ -136,16 +119,7 @@ def test_goes_on_from_its_state_to_the_same_bits(case):
 def test_the_split_of_the_coordinates_changes_no_bit(case):
     one, loop = begin(case)
     other, split = begin(case)
-    sum_block = other.moments
-    bounds = [0, 1, 7, 16, 23, DIMENSION]
-
-    def sum_blocks(indices, weights, start, stop):
-        assert (start, stop) == (0, DIMENSION)
-        blocks = [sum_block(indices, weights, low, high) for low, high in itertools.pairwise(bounds)]
-        assert all(block.shape[1] < DIMENSION for block in blocks)
-        return np.concatenate(blocks, axis=1)
-
-    other.moments = sum_blocks
+    sum_in_blocks(other, [0, 1, 7, 16, 23, DIMENSION])
     for _ in range(10):
         loop.run_generation(), split.run_generation()
         assert same(one, other)
@@ -170,14 +144,14 @@ def test_the_seed_alone_decides_whatever_the_global_generators_do(case):
 class SomeFail:
     """A value for which members 3 and 6 get `bad`, and have the behaviour of the first mean: no novelty."""
 
-    def __init__(self, bad: float) -> None:
+    def __init__(self, bad):
         self.bad, self.member = bad, -1
 
-    def value(self, x: np.ndarray) -> float:
+    def value(self, x):
         self.member += 1
         return self.bad if self.member in (3, 6) else -10 + x[0] - x[2]
 
-    def behaviour(self, x: np.ndarray) -> np.ndarray:
+    def behaviour(self, x):
         return np.ones(3) if self.member in (3, 6) else x[:3]
 
 

@@ -96,9 +96,7 @@ def test_with_overlap_and_low_rank_a_subclass_trains_as_its_base(run_mpies, writ
     assert read_digests(tmp_path / "run") == expected and len(expected) == 6
 
 
-def test_groups_may_have_any_order(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_groups_may_have_any_order(here):
     groups = "def groups(self, dimension): return (np.arange(8) % 3).astype(np.uint8)"
-    path = write_solver(tmp_path, f"class Options(RightOptions):\n    {groups}")
-    seeds = Task(load_config(path)).training_seeds(2, 1)
+    seeds = Task(load_config(write_solver(here, f"class Options(RightOptions):\n    {groups}"))).training_seeds(2, 1)
     assert len(set(seeds.tolist())) == 3 and seeds.tolist() == seeds[[0, 1, 2, 0, 1, 2, 0, 1]].tolist()

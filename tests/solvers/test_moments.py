@@ -1,3 +1,5 @@
+"""Moments, and their sums over a generation in one process; tests/training/test_update.py has those of ranks."""
+
 import itertools
 import math
 
@@ -6,8 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mpies.comm.serial import Serial
 from mpies.solvers import moments as kernel
+from mpies.solvers.base import Results, Solver
 from mpies.solvers.moments import Weights, fold_pairs, moments, no_square, norm
+from mpies.solvers.sampling.noise import sample_indices
+from mpies.solvers.snes import SNES
+from mpies.solvers.sum_moments import sum_moments
+from tests.solvers.single_generation import FunctionLoop, begin
 
 TABLE = np.random.default_rng(7).standard_normal(5000).astype(np.float32)
 
@@ -69,3 +77,33 @@ def test_the_norm_is_the_euclidean_one_and_rounded_once_per_block():
     vector = np.random.default_rng(1).standard_normal(100_001).astype(np.float32)
     assert norm(np.array([3, 4], np.float32)) == 5
     assert norm(vector) == pytest.approx(math.sqrt(math.fsum(float(x) ** 2 for x in vector)), rel=1e-12)
+
+
+def test_a_solver_without_weights_reads_no_noise():
+    class Blind(SNES):
+        compute_weights = Solver.compute_weights
+
+        def moments(self, indices, weights, start, stop):
+            assert len(indices) == 0
+            return super().moments(indices, weights, start, stop)
+
+    solver = begin(Blind, 100, population=12)
+    solver.table = TABLE
+    moments = sum_moments(solver, solver.ask(), Results.of(np.arange(12.0)), solver.population_indices(0, 0), Serial())
+    assert moments.shape == (0, 100)
+
+
+def test_a_loop_draws_batches_until_the_generation_is_complete():
+    class Patient(SNES):
+        class Options(SNES.Options):
+            def is_complete(self, episodes, steps):
+                return episodes >= 30
+
+    solver, members = begin(Patient, 100, seed=4, population=12), []
+    results = FunctionLoop(solver, lambda x: members.append(x) or -float(x @ x), TABLE).run_generation()
+    assert len(results.returns) == len(members) == 36
+    indices = np.concatenate([sample_indices(4, 0, batch, 12, len(TABLE), 100) for batch in range(3)])
+    rows = np.array([TABLE[index : index + 100] for index in indices])
+    np.testing.assert_allclose(members, 1 + np.float32(0.1) * rows, rtol=1e-6)
+    loop = FunctionLoop(solver, sum, TABLE)
+    assert [len(loop.ask(most)) for most in (1, 2, 3, 4)] == [12, 24, 36, 36]

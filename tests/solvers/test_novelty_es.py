@@ -3,7 +3,7 @@ import pytest
 
 from mpies.solvers.base import Results
 from mpies.solvers.novelty_es import NoveltyES, Turn, novelty
-from tests.solvers.single_generation import tell
+from tests.solvers.single_generation import begin, tell
 
 D = 6
 
@@ -23,10 +23,7 @@ def test_a_behaviour_that_is_not_finite_is_the_least_novel(behaviour):
 
 
 def test_means_of_which_none_is_novel_have_the_same_chance():
-    options = NoveltyES.Options(population=4, means=3, neighbours=2)
-    solver = NoveltyES(options, 2, seed=1)
-    solver.start(np.zeros(2))
-    turns = []
+    solver, turns = begin(NoveltyES, 2, 0, seed=1, population=4, means=3, neighbours=2), []
     for generation in range(90):
         solver.generation = generation
         solver.behaviours, solver.past = np.ones((3, 1), np.float32), np.ones((9, 1), np.float32)
@@ -37,8 +34,7 @@ def test_means_of_which_none_is_novel_have_the_same_chance():
 @pytest.mark.parametrize(("played", "behaviour"), [(np.nan, 1.0), (np.inf, 1.0), (5.0, np.inf), (5.0, np.nan)])
 def test_a_mean_that_failed_is_neither_archived_nor_the_best(played, behaviour):
     """The step is taken all the same."""
-    solver = NoveltyES(NoveltyES.Options(population=2, means=1), 1)
-    solver.start([0.0])
+    solver = begin(NoveltyES, 1, 0, population=2, means=1)
     tell(solver, [[1.0]], [2.0, 1.0, 0.0], behaviours=[[0.5], [1.0], [2.0]])
     tell(solver, [[1.0]], [played, 1.0, 0.0], behaviours=[[behaviour], [1.0], [2.0]])
     assert solver.past.tolist() == [[0.5]] and solver.behaviours.tolist() == [[0.5]]

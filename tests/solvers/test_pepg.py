@@ -1,9 +1,12 @@
+"""PEPG and PGPE, the same method as Ha and as Toklu et al. have it."""
+
 import numpy as np
 import pytest
 
 from mpies.solvers.base import Results
 from mpies.solvers.pepg import PEPG
-from tests.solvers.single_generation import FunctionLoop, tell_once, with_signs
+from mpies.solvers.pgpe import PGPE
+from tests.solvers.single_generation import FunctionLoop, begin, tell_once, with_signs
 
 D, N = 6, 8
 PAIRS = np.random.default_rng(5).standard_normal((N // 2, D))
@@ -26,9 +29,7 @@ def test_elites_of_one_parameter_by_hand():
 
 @pytest.mark.parametrize("value", [0.1, -1.3, 1 / 3])
 def test_equal_returns_leave_all_sigmas_alike(value):
-    options = PEPG.Options(population=20, rank_fitness=False, weight_decay=0)
-    solver = PEPG(options, D)
-    solver.start(np.zeros(D))
+    solver = begin(PEPG, D, 0, population=20, rank_fitness=False, weight_decay=0)
     loop = FunctionLoop(solver, lambda x: value)
     for _ in range(5):
         loop.run_generation()
@@ -50,8 +51,7 @@ def test_without_an_average_baseline_the_mean_is_played_and_is_the_baseline():
 
 @pytest.mark.parametrize(("forget", "expected"), [(True, [7, 2]), (False, [7, 7])])
 def test_the_best_return_is_that_of_the_generation_or_of_the_run(forget, expected):
-    solver, best = PEPG(PEPG.Options(population=2, forget_best=forget), 1), []
-    solver.start([0.0])
+    solver, best = begin(PEPG, 1, 0, population=2, forget_best=forget), []
     for returns in ([7, np.nan], [1, 2]):
         solver.tell(solver.ask(), Results.of(returns, [[0.0], [0.0]]), np.zeros((2, 1), np.float32))
         best.append(solver.report()["best_return"])
@@ -67,3 +67,36 @@ def test_a_share_of_elites_below_one_member_follows_the_gradient():
         predicted.append(solver.predict_mean())
     np.testing.assert_array_equal(*means)
     np.testing.assert_array_equal(*predicted)
+
+
+def test_sigma_of_pgpe_changes_by_a_bounded_share():
+    solver = PGPE(PGPE.Options(population=4, sigma=0.5, fitness="raw"), 1, dtype=np.float64)
+    tell_once(solver, [[2.0], [1.0]], [500, 100, 0, 200])
+    assert solver.sigma[0] == pytest.approx(0.6)  # by 20 %
+
+
+def test_the_first_sigma_of_pgpe_is_given_or_has_a_radius_of_fifteen_clipup_steps():
+    clipup = PGPE.Options(optimizer={"kind": "clipup", "max_speed": 0.2})
+    assert clipup.first_sigma(400) * np.sqrt(400) == pytest.approx(15 * 0.2)
+    assert PGPE.Options(optimizer={"kind": "adam"}).first_sigma(400) == 0.1
+    assert PGPE.Options(sigma=0.7).first_sigma(400) == 0.7
+    assert "sigma" not in PGPE.Options(sigma=0.7).computed_defaults(400)
+    assert clipup.computed_defaults(400)["sigma"] == clipup.first_sigma(400)
+
+
+def test_members_of_pgpe_are_drawn_until_the_interactions_are_spent():
+    options = PGPE.Options(population=10, episodes=2, interactions=100, population_max=35)
+    assert not options.is_complete(20, 99)
+    assert options.is_complete(20, 100)
+    assert not options.is_complete(50, 50)  # 25 members: ten more are 35
+    assert options.is_complete(52, 50)
+    without_end = PGPE.Options(population=10, interactions=100)
+    assert not without_end.is_complete(10_000, 99) and without_end.is_complete(10_000, 100)
+
+
+@pytest.mark.parametrize("returns", [[0.1, 0.7, 0.3, 0.9], [1e7, 3, 1e5, 0.1], [1 / 3, 2 / 3, 1 / 7, 5]])
+def test_noise_of_length_one_keeps_sigma_of_pgpe_to_the_bit(returns):
+    """z^2 - 1 is 0, whatever the weights add up to by rounding."""
+    solver = PGPE(PGPE.Options(population=4, sigma=0.5, fitness="raw"), 1)
+    tell_once(solver, [[1.0], [-1.0]], returns)
+    assert solver.sigma[0] == np.float32(0.5)

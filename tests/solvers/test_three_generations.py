@@ -16,10 +16,10 @@ from mpies.solvers.novelty_es import NoveltyES
 from mpies.solvers.openai_es import OpenAIES
 from mpies.solvers.pepg import PEPG
 from mpies.solvers.pgpe import PGPE
-from mpies.solvers.sampling.noise import build_table
+from mpies.solvers.sampling.noise import build_table, sample_indices
 from mpies.solvers.sep_cma import SepCMA
 from mpies.solvers.snes import SNES, utilities
-from tests.solvers.single_generation import FunctionLoop, tell, tell_once
+from tests.solvers.single_generation import FunctionLoop, begin, sphere, tell, tell_once
 
 D, N = 5, 8
 NOISE = np.random.default_rng(7).standard_normal((3, N, D))
@@ -74,8 +74,13 @@ def openai_es(generations, rule):
     return values | {"update_ratio": ratio, "gradient_norm": np.linalg.norm(g)}
 
 
-OPENAI_ES = {"sigma": 0.3, "sigma_decay": 0.5, "sigma_limit": 0.1, "learning_rate_decay": 0.8}
-OPENAI_ES |= {"learning_rate_limit": 0.03, "weight_decay": 0.01}
+def openai_es_with(rule, **optimizer):
+    """A case: the class, its options with this optimizer, and the equations with the rule that rule() makes."""
+    options = {"sigma": 0.3, "sigma_decay": 0.5, "sigma_limit": 0.1, "learning_rate_decay": 0.8}
+    options |= {"learning_rate_limit": 0.03, "weight_decay": 0.01, "optimizer": {"learning_rate": 0.05, **optimizer}}
+    return OpenAIES, options, lambda generations: openai_es(generations, rule())
+
+
 OTHER_ADAM = {"beta1": 0.5, "beta2": 0.9, "epsilon": 0.01}
 
 
@@ -156,21 +161,9 @@ def sep_cma(generations):
 
 
 CASES = {
-    "openai_es": (
-        OpenAIES,
-        OPENAI_ES | {"optimizer": {"kind": "adam", "learning_rate": 0.05}},
-        lambda gs: openai_es(gs, Adam()),
-    ),
-    "openai_es other adam": (
-        OpenAIES,
-        OPENAI_ES | {"optimizer": {"kind": "adam", "learning_rate": 0.05, **OTHER_ADAM}},
-        lambda gs: openai_es(gs, Adam(**OTHER_ADAM)),
-    ),
-    "openai_es sgd": (
-        OpenAIES,
-        OPENAI_ES | {"optimizer": {"kind": "sgd", "learning_rate": 0.05, "momentum": 0.6}},
-        lambda gs: openai_es(gs, SGD()),
-    ),
+    "openai_es": openai_es_with(Adam, kind="adam"),
+    "openai_es other adam": openai_es_with(lambda: Adam(**OTHER_ADAM), kind="adam", **OTHER_ADAM),
+    "openai_es sgd": openai_es_with(SGD, kind="sgd", momentum=0.6),
     "pepg": (PEPG, PEPG_OPTIONS, pepg),
     "pgpe": (PGPE, {"sigma": 0.3}, pgpe),
     "ars": (ARS, {"top": 2, "learning_rate": 0.5, "sigma": 0.1, "alive_bonus": 0.5}, ars),
@@ -187,8 +180,7 @@ def assert_follows(solver, expected):
 
 @pytest.mark.parametrize(("kind", "options", "reference"), CASES.values(), ids=CASES)
 def test_a_solver_follows_its_equations(kind, options, reference):
-    solver = kind(kind.Options(population=N, **options), D, dtype=np.float64)
-    solver.start(np.ones(D))
+    solver = begin(kind, D, dtype=np.float64, population=N, **options)
     rows = N // 2 if solver.options.antithetic else N
     generations = [(z[:rows], f) for z, f in zip(NOISE, RETURNS, strict=True)]
     for z, f in generations:
@@ -208,8 +200,7 @@ PATHS = [((1, 1, 1), (1, 1, 1)), ((2, 1, 1), (0, 1, 1)), ((1, 2, 9), (1, 1, 0)),
 
 @pytest.mark.parametrize(("factors", "steady"), PATHS)
 def test_sep_cma_follows_its_equations_with_short_and_long_paths(factors, steady):
-    solver = SepCMA(SepCMA.Options(population=N, sigma=0.5), D, dtype=np.float64)
-    solver.start(np.ones(D))
+    solver = begin(SepCMA, D, dtype=np.float64, population=N, sigma=0.5)
     generations = [(k * z, f) for k, z, f in zip(factors, NOISE, RETURNS, strict=True)]
     for z, f in generations:
         tell(solver, z, f)
@@ -222,8 +213,7 @@ def test_sep_cma_follows_its_equations_with_short_and_long_paths(factors, steady
 def test_novelty_es_follows_its_equations(variant):
     """Conti et al. 2018 (arXiv 1712.06560), algorithms 1 to 3, with an archive of two: the first mean is novel."""
     options = {"means": 2, "archive": 2, "sigma": 0.2, "weight_decay": 0.01, "change": 0.1, "patience": 2}
-    solver = NoveltyES(NoveltyES.Options(variant=variant, population=N, **options), D, dtype=np.float64)
-    solver.start(np.ones(D))
+    solver = begin(NoveltyES, D, dtype=np.float64, variant=variant, population=N, **options)
     means, rules, archive = solver.means.copy(), [Adam(), Adam()], []
     share, best, stalled, last = {"ns": 0.0, "nsr": 0.5, "nsra": 1.0}[variant], -np.inf, 0, [-np.inf, -np.inf]
     behaviours = np.random.default_rng(9).standard_normal((3, N + 1, 2)).astype(np.float32)
@@ -249,34 +239,36 @@ def test_novelty_es_follows_its_equations(variant):
     assert not np.shares_memory(solver.mean, solver.means)
 
 
-def test_deep_ga_breeds_as_with_whole_parameters():
+@pytest.mark.parametrize(("snapshot", "times_sent"), [(2, 6), (3, 4)])
+def test_deep_ga_breeds_as_with_whole_parameters_and_keeps_the_elite_to_the_bit(snapshot, times_sent):
     """Petroski Such et al. 2017 (arXiv 1712.06567), algorithm 1, with parents as vectors in place of chains."""
-    table, sizes = build_table(4096), [0.5, 0.1, 0.1, 0.1, 0.1]
-    solver = DeepGA(DeepGA.Options(population=N, parents=3, sigma=0.1, initial_sigma=0.5, snapshot=2), D, seed=2)
-    solver.start(np.ones(D))
-    parents, played = np.ones((3, D)), []
-    loop = FunctionLoop(solver, lambda x: played.append(x.copy()) or -float(np.sum(x**2)), table)
-    for size in sizes:
-        indices, picks = solver.population_indices(solver.generation, 0), solver.picks
+    table, parents, played, sent = build_table(4096), np.ones((3, D)), [], 0
+    solver = begin(DeepGA, D, seed=2, population=12, parents=3, sigma=0.1, initial_sigma=0.5, snapshot=snapshot)
+    loop = FunctionLoop(solver, lambda x: played.append(x.copy()) or sphere(x), table)
+    for generation in range(12):
+        sent += solver.ask().rows is not None
+        elite, picks = solver.mean.copy(), solver.picks
+        indices = sample_indices(2, generation, 0, 12, len(table), D)
         rows = np.array([table[index : index + D] for index in indices])
-        members = parents[picks] + size * rows
-        members[0] = parents[0]
-        loop.run_generation()
-        np.testing.assert_allclose(played[-N:], members, rtol=1e-5, atol=1e-6)
-        parents = members[np.argsort(np.sum(members**2, axis=1))[:3]]
-        np.testing.assert_allclose(solver.mean, parents[0], rtol=1e-5, atol=1e-6)
+        expected = parents[picks] + (0.1 if generation else 0.5) * rows
+        expected[0] = parents[0]
+        returns, members = loop.run_generation().returns, played[-12:]
+        assert np.array_equal(members[0], elite)
+        assert np.array_equal(solver.mean, members[int(np.argmax(returns))]) and returns.max() >= sphere(elite)
+        np.testing.assert_allclose(members, expected, rtol=1e-6, atol=2e-7)
+        parents = expected[np.argsort(np.sum(expected**2, axis=1))[:3]]
+        np.testing.assert_allclose(solver.mean, parents[0], rtol=1e-6, atol=2e-7)
+    assert sent == times_sent  # chains are sent in most generations, parameters in few
 
 
 @pytest.mark.parametrize(("covariance", "options"), [("full", {}), ("auto", {}), ("diagonal", {"CMA_diagonal": True})])
 def test_cma_es_draws_and_learns_as_pycma(covariance, options):
-    solver = CMAES(CMAES.Options(population=N, sigma=0.5, covariance=covariance), D, seed=3)
-    solver.start(np.ones(D))
+    solver = begin(CMAES, D, seed=3, population=N, sigma=0.5, covariance=covariance)
     source = stream(3, SOLVER)
     options |= {"popsize": N, "randn": lambda *shape: source.standard_normal(shape), "seed": np.nan, "verbose": -9}
     package = cma.CMAEvolutionStrategy(np.ones(D), 0.5, options)
     for f in RETURNS:
-        candidates = package.ask()
-        proposal = solver.ask()
+        candidates, proposal = package.ask(), solver.ask()
         np.testing.assert_allclose(proposal.rows, candidates, rtol=1e-6)
         package.tell(candidates, -f)
         solver.tell(proposal, Results.of(f), np.zeros((0, D), np.float32))

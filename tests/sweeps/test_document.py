@@ -16,11 +16,10 @@ PAGE = HOME / "docs" / "sweeps.md"
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(here):
     """Function of a command that runs it in a folder with the sweep files of the page.  Returns what it printed."""
-    monkeypatch.chdir(tmp_path)
     for name, text in re.findall(r"`(\w+\.yaml)`:\n\n((?:    .*\n|\n)+)", PAGE.read_text()):
-        (tmp_path / name).write_text(textwrap.dedent(text))
+        (here / name).write_text(textwrap.dedent(text))
 
     def run_command(command):
         words = shlex.split(command)
@@ -56,12 +55,11 @@ def test_what_the_page_has_slurm_start_and_its_file_are_sweeps(run):
     assert "60, of which 60 are to be trained" in run("mpies sweep my_sweep.yaml --dry-run")
 
 
-def test_the_python_of_the_page_finds_the_settings_that_it_shows(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_python_of_the_page_finds_the_settings_that_it_shows(here):
     block = re.search(r"## Python\n\n((?:    .*\n)+)", PAGE.read_text())[1]
     short = yaml.safe_load((HOME / "configs" / "cartpole.yaml").read_text())
     short |= {"environment": {"id": "CartPole-v1", "max_steps": 100}, "evaluation": {"every": 3, "episodes": 10}}
-    short["stop"] = {"generations": 3}
+    short |= {"stop": {"generations": 3}}
     names = {"mpies": mpies, "short": short}
     exec(textwrap.dedent(block).replace(", ranks=4", "").replace('"cartpole"', "short"), names)
     shown = re.search(r"found\.best +# (\{.*\})", block)[1]

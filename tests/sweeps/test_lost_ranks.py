@@ -5,19 +5,29 @@ import pytest
 from mpies.comm import RankLost
 from mpies.comm.serial import Serial
 from mpies.runs.formats.metrics import read_digests
-from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.train_sweep import _train_in_groups
 from mpies.sweeps.trial_ranks import RankGroup, SweepRanks
-from mpies.sweeps.trials import read_sweep
 from mpies.training.control import Signals
 from tests.support import calling_lines, first_of_each
+from tests.sweeps.folders import open_sweep
 
-BASE = {
-    "environment": {"id": "function:rosenbrock", "dimension": 6, "shift": 1},
-    "noise": {"size": 1000},
-    "evaluation": {"every": 2, "episodes": 2},
-    "stop": {"generations": 2},
-}
+VARY = {"solver.sigma": [0.1, 0.2]}
+BASE = """
+environment: {id: "function:rosenbrock", dimension: 6, shift: 1}
+noise: {size: 1000}
+evaluation: {every: 2, episodes: 2}
+stop: {generations: 2}
+"""
+
+
+def interrupted(name):
+    """The collective operation of this name, of a rank that may find that another is lost."""
+
+    def operate(self, *arguments):
+        self._interrupt()
+        return getattr(Serial, name)(self, *arguments)
+
+    return operate
 
 
 class Losing(Serial):
@@ -33,21 +43,8 @@ class Losing(Serial):
         if self.is_broken:
             raise RankLost("process 1 on another host")
 
-    def is_any(self, flag):
-        self._interrupt()
-        return super().is_any(flag)
-
-    def broadcast(self, arrays):
-        self._interrupt()
-        return super().broadcast(arrays)
-
-    def allgather(self, rows, numbers=()):
-        self._interrupt()
-        return super().allgather(rows, numbers)
-
-    def first_error(self, message):
-        self._interrupt()
-        return super().first_error(message)
+    is_any, broadcast = interrupted("is_any"), interrupted("broadcast")
+    allgather, first_error = interrupted("allgather"), interrupted("first_error")
 
     def repair(self):
         self.repairs, self.is_broken = self.repairs + 1, False
@@ -61,17 +58,9 @@ def signals():
     signals.restore()
 
 
-def open_sweep(path):
-    """The folder of a sweep of two trials."""
-    folder = SweepFolder(path, read_sweep({"base": BASE, "vary": {"solver.sigma": [0.1, 0.2]}}, "config"))
-    folder.open()
-    return folder
-
-
 def train(path, comm, signals):
     """Train a sweep of two trials.  Returns its folder."""
-    folder = open_sweep(path)
-    shown = []
+    folder, shown = open_sweep(path, VARY, BASE), []
     ranks = SweepRanks(folder, "job", lambda result, ended, total, out: shown.append(result.state), signals)
     RankGroup(comm, ranks, "job.1.0").work()
     assert shown == ["finished", "finished"]
@@ -94,7 +83,7 @@ def test_a_rank_may_be_lost_anywhere(tmp_path, signals):
 
 def test_a_rank_that_is_lost_between_trials_is_reported(tmp_path, signals, caplog):
     """A group of one rank has nobody who could tell."""
-    folder = open_sweep(tmp_path / "out")
+    folder = open_sweep(tmp_path / "out", VARY, BASE)
     ranks = SweepRanks(folder, "job", lambda *_: None, signals)
     assert _train_in_groups(Losing(2), ranks, 1) == "" and folder.count_left() == 0
     found = [record.message for record in caplog.records if record.levelname == "WARNING"]

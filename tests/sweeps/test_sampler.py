@@ -39,8 +39,7 @@ def run_study(kind, vary, seed=1, batches=8, size=6):
 @pytest.mark.parametrize(("kind", "vary"), [("tpe", MIXED), ("cma", NUMBERS)])
 def test_batches_follow_from_the_seed_and_the_values_and_get_better(kind, vary):
     made, values = run_study(kind, vary)
-    again, _ = run_study(kind, vary, batches=3)
-    assert made[:3] == again and run_study(kind, vary, seed=2, batches=1)[0] != made[:1]
+    assert made[:3] == run_study(kind, vary, batches=3)[0] and run_study(kind, vary, seed=2, batches=1)[0] != made[:1]
     # A sampler that begins in the middle, as after an interruption, goes on with the same batch.
     assert Sampler(kind, 6, vary, 1).propose(made[:5], values[:5], 1000) == made[5]
     settings = [one for batch in made for one in batch]
@@ -52,9 +51,8 @@ def test_batches_follow_from_the_seed_and_the_values_and_get_better(kind, vary):
 
 
 def test_failed_trials_are_told_as_failed():
-    first, others = run_study("tpe", NUMBERS, batches=1), Sampler("tpe", 6, NUMBERS, 1)
-    told = [[math.nan] * 6]
-    assert len(others.propose(first[0], told, 4)) == 4
+    made, _ = run_study("tpe", NUMBERS, batches=1)
+    assert len(Sampler("tpe", 6, NUMBERS, 1).propose(made, [[math.nan] * 6], 4)) == 4
 
 
 def test_a_batch_of_another_version_is_refused():
@@ -84,46 +82,41 @@ def trained_sweep(tmp_path_factory):
 
 
 @pytest.fixture
-def config(trained_sweep, tmp_path, monkeypatch):
-    """The config of a copy of that sweep, in whose folder the test is."""
-    shutil.copytree(trained_sweep, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "config.yaml"
+def record(trained_sweep, here):
+    """What was proposed in a copy of that sweep, in whose folder the test is."""
+    shutil.copytree(trained_sweep, here, dirs_exist_ok=True)
+    return here / "out" / "batches.yaml"
 
 
-def test_a_sweep_trains_what_is_proposed(config, tmp_path):
-    batches = read_yaml(tmp_path / "out" / "batches.yaml")["batches"]
-    assert [len(batch) for batch in batches] == [2, 2]
-    # Without the last batch and the last trial, as a kill may leave it, the same is proposed again.
-    sweep = read_sweep(read_yaml(tmp_path / "out" / "sweep.yaml"), "sweep")
-    folder = SweepFolder(tmp_path / "out", sweep)
+def sweep(*arguments, code=None):
+    return invoke("sweep", "config.yaml", *arguments, "--out", "out", code=code)
+
+
+def test_a_sweep_trains_what_is_proposed(record):
+    """Without the last batch and the last trial, as a kill may leave it, the same is proposed again."""
+    before, content = record.read_bytes(), read_yaml(record)
+    assert [len(batch) for batch in content["batches"]] == [2, 2]
+    read = read_sweep(read_yaml(record.with_name("sweep.yaml")), "sweep")
+    folder = SweepFolder("out", read)
     assert folder.count_left() == 0 and not folder.may_grow and len(folder.trials) == 4
-    before = (tmp_path / "out" / "batches.yaml").read_bytes()
-    content = read_yaml(tmp_path / "out" / "batches.yaml")
-    shorter = {"batches": content["batches"][:-1], "values": content["values"][:-1]}
-    (tmp_path / "out" / "batches.yaml").write_text(yaml.safe_dump(shorter))
-    folder = SweepFolder(tmp_path / "out", sweep)
+    record.write_text(yaml.safe_dump({name: content[name][:-1] for name in ("batches", "values")}))
+    folder = SweepFolder("out", read)
     assert folder.count_left() == 2 and folder.may_grow
-    assert invoke("sweep", config, *ARGUMENTS, "--out", "out").code == 0
-    assert (tmp_path / "out" / "batches.yaml").read_bytes() == before
-
-
-def test_a_damaged_record_of_the_settings_is_refused_and_made_again_where_it_is_removed(config, tmp_path):
-    record = tmp_path / "out" / "batches.yaml"
-    before = record.read_bytes()
-    for content in ("", "batches: 3", "values: []", "batches: [[{solver.population: 4}]]"):
-        record.write_text(content)
-        refused = invoke("sweep", config, *ARGUMENTS, "--out", "out")
-        assert_refused(refused, "batches.yaml: does not hold settings of this sweep; remove it")
-    record.unlink()
-    assert invoke("sweep", config, *ARGUMENTS, "--out", "out").code == 0
+    sweep(*ARGUMENTS, code=0)
     assert record.read_bytes() == before
 
 
-def test_a_signal_behind_a_batch_leaves_the_settings_that_are_yet_to_be_proposed(
-    write_config, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_damaged_record_of_the_settings_is_refused_and_made_again_where_it_is_removed(record):
+    before = record.read_bytes()
+    for content in ("", "batches: 3", "values: []", "batches: [[{solver.population: 4}]]"):
+        record.write_text(content)
+        assert_refused(sweep(*ARGUMENTS), "batches.yaml: does not hold settings of this sweep; remove it")
+    record.unlink()
+    sweep(*ARGUMENTS, code=0)
+    assert record.read_bytes() == before
+
+
+def test_a_signal_behind_a_batch_leaves_the_settings_that_are_yet_to_be_proposed(here, write_config, capsys):
     options, config = SweepOptions("2", 5, sampler="kind=tpe,batch=2"), write_config(BASE)
     signals = Signals(owns_process=False)
 
@@ -142,16 +135,16 @@ def test_a_signal_behind_a_batch_leaves_the_settings_that_are_yet_to_be_proposed
     assert "out: 4 of 10 trials finished, 6 left; the same command continues" in capsys.readouterr().out
 
 
-def test_what_was_proposed_stays_although_its_evaluations_change(config, tmp_path):
-    before = read_yaml(tmp_path / "out" / "batches.yaml")
+def test_what_was_proposed_stays_although_its_evaluations_change(record):
+    before = read_yaml(record)
     more = [{"4": "5", "1": "2"}.get(word, word) for word in ARGUMENTS]
-    outcome = invoke("sweep", config, *more, "--out", "out", "stop.generations=3", code=0)
-    after = read_yaml(tmp_path / "out" / "batches.yaml")
+    outcome = sweep(*more, "stop.generations=3", code=0)
+    after = read_yaml(record)
     sigmas = [[[one["solver.sigma"] for one in batch] for batch in made["batches"][:2]] for made in (before, after)]
     assert sigmas[0] == sigmas[1] and after["values"][:1] == before["values"] != [[0, 0]]
     assert sum(map(len, after["batches"])) == 5 and "10 of 10 trials finished" in outcome.stdout
     other = [word.replace("0.01", "0.02") for word in ARGUMENTS]
-    assert_refused(invoke("sweep", config, *other, "--out", "out"), "solver.sigma", "another --out")
+    assert_refused(sweep(*other), "solver.sigma", "another --out")
     more = "solver.sigma_decay={uniform: [0.9, 1]}"
     words = "what varies: 'solver.sigma' there, 'solver.sigma, solver.sigma_decay' now"
-    assert_refused(invoke("sweep", config, more, *ARGUMENTS, "--out", "out"), "contains another sweep", words)
+    assert_refused(sweep(more, *ARGUMENTS), "contains another sweep", words)

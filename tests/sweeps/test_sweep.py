@@ -10,8 +10,6 @@ import pytest
 from mpies.comm import mpiexec
 from mpies.runs.formats.metrics import read_digests, read_metrics
 from mpies.runs.lock import STALE, Lock
-from mpies.sweeps.folder import SweepFolder
-from mpies.sweeps.trials import load_sweep
 from tests.support import (
     CARTPOLE,
     ENDLESS,
@@ -24,6 +22,7 @@ from tests.support import (
     read_files,
     wait_for,
 )
+from tests.sweeps.folders import open_sweep
 
 SHORT = CARTPOLE.replace("generations: 10", "generations: 4")
 NAMES = [f"sigma={sigma}_seed={seed}" for seed in (1, 2) for sigma in (0.05, 0.3)]
@@ -119,27 +118,25 @@ def test_a_trial_that_fails_is_recorded_and_the_others_go_on(run_mpies, write_co
     assert shown in retried.stdout and "Traceback" not in outcome.stderr + retried.stderr
 
 
-def test_a_folder_of_another_sweep_or_of_something_else_is_refused(write_config, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_of_another_sweep_or_of_something_else_is_refused(write_config, here):
     config = write_config(SHORT.replace("generations: 4", "generations: 1"))
 
-    def sweep(*arguments, out="out"):
-        return invoke("sweep", config, *arguments, "--out", out)
+    def sweep(*arguments, out="out", code=None):
+        return invoke("sweep", config, *arguments, "--out", out, code=code)
 
-    assert sweep("solver.sigma=0.1").code == 0
-    before = read_files(tmp_path)
+    sweep("solver.sigma=0.1", code=0)
+    before = read_files(here)
     assert_refused(sweep("solver.sigma=0.2"), "contains another sweep", "solver.sigma: 0.1 there, 0.2 now")
     others = "solver.sigma: 0.1 there, '(absent)' now; solver.sigma_decay: '(absent)' there, 0.5 now"
     assert_refused(sweep("solver.sigma_decay=0.5"), others)
     assert_refused(sweep("solver.sigma=0.1,0.2"), "what varies: 'nothing' there, 'solver.sigma' now")
     assert_refused(sweep("solver.sigma=0.1", "policy.hidden=[9]"), "policy.hidden: '(absent)' there, [9] now")
     assert_refused(sweep("solver.sigma=0.1", out="out/seed=1"), "neither empty nor")
-    assert read_files(tmp_path) == before
+    assert read_files(here) == before
     # More values, more seeds and later ends belong to the same sweep.
     write_config(SHORT)
-    outcome = sweep("solver.sigma=0.1", "--seeds", "2")
-    assert outcome.code == 0, outcome.stderr
-    assert [row["generations"] for row in read_csv(tmp_path / "out/trials.csv")] == ["4", "4"]
+    sweep("solver.sigma=0.1", "--seeds", "2", code=0)
+    assert [row["generations"] for row in read_csv("out/trials.csv")] == ["4", "4"]
 
 
 VANISHING = """
@@ -170,17 +167,16 @@ def test_a_trial_whose_job_has_just_died_on_another_host_is_told_from_one_that_i
     config = write_config(SHORT)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / ".sweep.yaml.77.tmp").write_text("base: {envi")
-    folder = SweepFolder(tmp_path / "out", load_sweep(config, {"solver.sigma": [0.1]}))
-    folder.open()
+    folder = open_sweep(tmp_path / "out", {"solver.sigma": [0.1]}, SHORT)
     run = folder.path / folder.trials[0].name
     run.mkdir()
     lock = Lock(run, "another job")
     lock.acquire()
     try:
-        outcome = run_mpies(0, "sweep", config, "solver.sigma=0.1", "--out", "out")
+        outcome = run_mpies(0, "sweep", config, "solver.sigma=0.1", "--out", "out", code=0)
     finally:
         lock.release()
-    assert outcome.code == 0 and "1 trained by other jobs" in outcome.stdout, outcome.stdout
+    assert "1 trained by other jobs" in outcome.stdout
     (run / "writer.json").write_text(json.dumps({**ELSEWHERE, "job": "lost", "beat": time.time() - STALE + 2.5}))
-    outcome = run_mpies(0, "sweep", config, "solver.sigma=0.1", "--out", "out")
-    assert outcome.code == 0 and "1 of 1 trials finished" in outcome.stdout, outcome.stdout
+    outcome = run_mpies(0, "sweep", config, "solver.sigma=0.1", "--out", "out", code=0)
+    assert "1 of 1 trials finished" in outcome.stdout

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,22 +16,13 @@ from mpies.training.control import ABANDON, CONTINUE, STOP, Control, Signals, Tr
 from mpies.training.learner import Clock
 
 
-class FakeLearner:
+def learner_at(solved=-np.inf, **clock):
     """What the stop rules look at."""
-
-    def __init__(self, solved=-np.inf, **clock):
-        self.solved, self.clock = solved, Clock(**clock)
+    return SimpleNamespace(solved=solved, clock=Clock(**clock))
 
 
-class FakeSignals:
-    def __init__(self, raised=None, expired=False):
-        self.raised, self.expired = raised, expired
-
-    def is_expired(self, grace):
-        return self.expired
-
-    def claim(self):
-        pass
+def signals_of(raised=None, expired=False):
+    return SimpleNamespace(raised=raised, is_expired=lambda grace: expired, claim=lambda: None)
 
 
 STOP_RULES = StopSection(target=10.0, generations=100, steps=1000, seconds=60.0)
@@ -39,13 +31,13 @@ STOP_RULES = StopSection(target=10.0, generations=100, steps=1000, seconds=60.0)
 @pytest.mark.parametrize(
     ("learner", "reason", "rules"),
     [
-        (FakeLearner(generation=99, steps=999, seconds=59.9, solved=9.9), "", STOP_RULES),
-        (FakeLearner(generation=100), "generations", STOP_RULES),
-        (FakeLearner(steps=1000), "steps", STOP_RULES),
-        (FakeLearner(seconds=60.0), "seconds", STOP_RULES),
-        (FakeLearner(solved=10.0, generation=100), "solved", STOP_RULES),
-        (FakeLearner(generation=100, steps=1000, seconds=60), "generations", STOP_RULES),
-        (FakeLearner(generation=3, steps=10**9, seconds=1e9, solved=1e9), "", StopSection(generations=4)),
+        (learner_at(generation=99, steps=999, seconds=59.9, solved=9.9), "", STOP_RULES),
+        (learner_at(generation=100), "generations", STOP_RULES),
+        (learner_at(steps=1000), "steps", STOP_RULES),
+        (learner_at(seconds=60.0), "seconds", STOP_RULES),
+        (learner_at(solved=10.0, generation=100), "solved", STOP_RULES),
+        (learner_at(generation=100, steps=1000, seconds=60), "generations", STOP_RULES),
+        (learner_at(generation=3, steps=10**9, seconds=1e9, solved=1e9), "", StopSection(generations=4)),
     ],
 )
 def test_the_first_rule_that_holds_is_the_reason(learner, reason, rules):
@@ -55,38 +47,36 @@ def test_the_first_rule_that_holds_is_the_reason(learner, reason, rules):
 def test_failures_come_before_rules_signals_before_failures_and_rules_before_signals():
     control = Control(STOP_RULES, Serial())
     control.failed_share = STOP_RULES.max_failures
-    assert control.stop_reason(FakeLearner(generation=100)) == "generations"  # no more than allowed
+    assert control.stop_reason(learner_at(generation=100)) == "generations"  # no more than allowed
     control.failed_share += 0.01
-    assert control.stop_reason(FakeLearner(generation=100)) == "failures"
+    assert control.stop_reason(learner_at(generation=100)) == "failures"
     control.agree(np.array([CONTINUE, STOP]))
-    assert control.stop_reason(FakeLearner(generation=100)) == "signal"
+    assert control.stop_reason(learner_at(generation=100)) == "signal"
     control.failed_share = 0.0
-    assert control.stop_reason(FakeLearner(solved=10.0)) == "solved"
-    assert control.stop_reason(FakeLearner(generation=100)) == "generations"
-    assert control.stop_reason(FakeLearner()) == "signal"
+    assert control.stop_reason(learner_at(solved=10.0)) == "solved"
+    assert control.stop_reason(learner_at(generation=100)) == "generations"
+    assert control.stop_reason(learner_at()) == "signal"
 
 
 def test_a_stop_that_was_requested_once_holds_and_a_rank_that_abandons_ends_the_generation_on_all():
     control = Control(STOP_RULES, Serial())
-    control.agree(np.array([CONTINUE, CONTINUE]))
-    assert control.stop_reason(FakeLearner()) == ""
-    control.agree(np.array([STOP, CONTINUE]))
-    control.agree(np.array([CONTINUE, CONTINUE]))
-    assert control.stop_reason(FakeLearner()) == "signal"
+    for request, reason in ((CONTINUE, ""), (STOP, "signal"), (CONTINUE, "signal")):
+        control.agree(np.array([request, CONTINUE]))
+        assert control.stop_reason(learner_at()) == reason
     control = Control(STOP_RULES, Serial())
     with pytest.raises(TrainingStopped):
         control.agree(np.array([CONTINUE, ABANDON, STOP]))
-    assert control.stop_reason(FakeLearner()) == "signal"
+    assert control.stop_reason(learner_at()) == "signal"
 
 
 @pytest.mark.parametrize(
     ("signals", "of_another", "request_made"),
     [
         (None, False, CONTINUE),
-        (FakeSignals(), False, CONTINUE),
-        (FakeSignals(raised=1.0), False, STOP),
-        (FakeSignals(raised=1.0, expired=True), False, ABANDON),
-        (FakeSignals(), True, ABANDON),  # another rank of the node abandons
+        (signals_of(), False, CONTINUE),
+        (signals_of(raised=1.0), False, STOP),
+        (signals_of(raised=1.0, expired=True), False, ABANDON),
+        (signals_of(), True, ABANDON),  # another rank of the node abandons
     ],
 )
 def test_a_rank_requests_what_its_signals_say(signals, of_another, request_made):
@@ -99,9 +89,8 @@ def test_a_rank_requests_what_its_signals_say(signals, of_another, request_made)
 
 
 def test_the_first_signal_is_remembered_and_a_second_sigterm_has_its_default_effect():
-    signals = Signals()
+    signals, before = Signals(), time.monotonic()
     assert signals.raised is None and not signals.is_expired(0.0)
-    before = time.monotonic()
     os.kill(os.getpid(), signal.SIGTERM)
     first = signals.raised
     assert before <= first <= time.monotonic()

@@ -56,10 +56,8 @@ def test_it_is_one_line_and_nothing_is_built_or_changed(flags, folder, run_mpies
     assert (outcome.code, outcome.stderr) == (0, "")  # without box.py: nobody has built the environment
     (line,) = [line for line in outcome.stdout.splitlines() if flags == [] or "is complete" in line]
     assert line.startswith(f"run: is complete (all generations done; generation 4, evaluation {mean:.2f} +- ")
-    cure = (
-        "to train it further, repeat the command with --out run stop.generations=8; for a new run, with another --out"
-    )
-    assert line.endswith(cure)
+    cure = "repeat the command with --out run stop.generations=8; for a new run, with another --out"
+    assert line.endswith(f"to train it further, {cure}")
     assert read_files(folder) == before and (folder / "run" / "finished.yaml").exists()
 
 

@@ -29,6 +29,17 @@ class Death(Exception):
     """The process ends."""
 
 
+def interruptible(operation):
+    def operate(self, *arguments):
+        self.count += 1
+        self.places.append(calling_lines("mpies/training/"))
+        if self.count in self.numbers:
+            raise self.error("interrupted")
+        return operation(self, *arguments)
+
+    return operate
+
+
 class InterruptedSerial(Serial):
     """One rank; its collective operations of these numbers raise an error.  lost: what `repair` returns."""
 
@@ -38,31 +49,9 @@ class InterruptedSerial(Serial):
         super().__init__()
         self.numbers, self.error, self.count, self.places = numbers, error, 0, []
 
-    def _interrupt(self):
-        self.count += 1
-        self.places.append(calling_lines("mpies/training/"))
-        if self.count in self.numbers:
-            raise self.error("interrupted")
-
-    def broadcast(self, arrays):
-        self._interrupt()
-        return super().broadcast(arrays)
-
-    def broadcast_rows(self, rows, window):
-        self._interrupt()
-        super().broadcast_rows(rows, window)
-
-    def allgather(self, rows, numbers=()):
-        self._interrupt()
-        return super().allgather(rows, numbers)
-
-    def gather(self, rows):
-        self._interrupt()
-        return super().gather(rows)
-
-    def gather_blocks(self, block, bounds):
-        self._interrupt()
-        return super().gather_blocks(block, bounds)
+    broadcast, broadcast_rows = interruptible(Serial.broadcast), interruptible(Serial.broadcast_rows)
+    allgather, gather = interruptible(Serial.allgather), interruptible(Serial.gather)
+    gather_blocks = interruptible(Serial.gather_blocks)
 
     def repair(self):
         return self.lost
@@ -74,13 +63,8 @@ def train(name, folder, comm):
     run, played, shown = open_run(folder, config, job="this job"), [], []
     trainer = make_trainer(config, comm, run)
     trainer.on_generation = lambda snapshot: shown.append(snapshot.generation)
-    play = trainer.task.player.play
-
-    def count_and_play(queues, *rest):
-        played.append(sum(len(queue.pending) for queue in queues))
-        play(queues, *rest)
-
-    trainer.task.player.play = count_and_play
+    player, play = trainer.task.player, trainer.task.player.play
+    player.play = lambda queues, *rest: played.extend(len(queue.pending) for queue in queues) or play(queues, *rest)
     comm.count, comm.places = 0, []  # what is collective before is for the process to survive, not for the trainer
     try:
         assert trainer.train() == "generations"
@@ -105,13 +89,17 @@ def assert_complete(run, digests):
     assert [bool(row["eval_mean"]) for row in read_metrics(run)] == [False, True] * 2
 
 
-def test_a_rank_that_is_lost_anywhere_costs_no_rollout_and_changes_no_bit(undisturbed, tmp_path):
+def test_ranks_that_are_lost_anywhere_or_several_in_a_row_cost_no_rollout_and_change_no_bit(undisturbed, tmp_path):
     name, digests, expected, places = undisturbed
-    for at in first_of_each(places, times=2 if name in ("overlap", "batches") else 1):  # those have what others have
-        run, played, shown = train(name, tmp_path / f"run-{at}", InterruptedSerial(at))
+    # "overlap" and "batches" have what others have.
+    losses = [(at,) for at in first_of_each(places, times=1 if name == "candidates" else 2)]
+    if name == "batches":
+        more = (2,), (3, 4), (5, 11)
+        losses += [(at, *(at + later for later in more[at // 3 % 3])) for at in range(1, len(places) + 1, 3)]
+    for operations in losses:
+        run, played, shown = train(name, tmp_path / f"run-{operations}", InterruptedSerial(*operations))
         assert_complete(run, digests)
-        assert played == expected, f"operation {at}"
-        assert shown == [1, 2, 3, 4], f"operation {at}"
+        assert (played, shown) == (expected, [1, 2, 3, 4]), f"operations {operations}"
 
 
 @pytest.mark.parametrize(
@@ -123,16 +111,6 @@ def test_the_log_says_who_was_lost(lost, what, tmp_path, caplog):
     train("batches", tmp_path / "run", comm)
     (message,) = [message for message in caplog.messages if "training continues" in message]
     assert message.startswith(f"{what}; training continues on 1 rank after 0.")
-
-
-@pytest.mark.parametrize("undisturbed", ["batches"], indirect=True)
-def test_what_was_played_survives_several_losses_in_a_row(undisturbed, tmp_path):
-    name, digests, expected, places = undisturbed
-    for at in range(1, len(places) + 1, 3):
-        more = ([at + 2], [at + 3, at + 4], [at + 5, at + 11])[at // 3 % 3]
-        run, played, _ = train(name, tmp_path / f"run-{at}", InterruptedSerial(at, *more))
-        assert_complete(run, digests)
-        assert played == expected, f"operations {at}, {more}"
 
 
 def test_a_process_that_dies_anywhere_is_resumed_with_the_same_bits(undisturbed, tmp_path):

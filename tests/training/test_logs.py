@@ -9,22 +9,16 @@ from types import SimpleNamespace
 from mpies.training.logs import JsonFormatter, LogFile, print_error
 from mpies.training.progress import describe_generation
 
-CONFIG = """
-environment: {id: "function:sphere", dimension: 3}
-solver: {population: 4}
-noise: {size: 10000}
-stop: {generations: 3}
-"""
-
 
 def make_record(message, who="rank 0"):
     return logging.makeLogRecord({"levelname": "WARNING", "msg": message, "who": who})
 
 
-def test_with_json_every_line_of_a_run_is_an_object(run_mpies, write_config, monkeypatch, tmp_path):
+def test_with_json_every_line_of_a_run_is_an_object(run_mpies, monkeypatch, tmp_path):
     monkeypatch.setenv("MPIES_LOG", "json")
-    path = write_config(CONFIG)
-    outcome = run_mpies(0, "train", path, "--out", "run")
+    small = "environment.dimension=3", "solver.population=4", "noise.size=10000"
+    command = "train", "function:sphere", *small, "--out", "run"
+    outcome = run_mpies(0, *command, "stop.generations=3")
     lines = [json.loads(line) for line in outcome.stdout.splitlines()]
     *entries, last = [line for line in lines if "phase" not in line]  # a busy machine takes its time
     assert [entry["generation"] for entry in entries] == [1, 2, 3]
@@ -32,10 +26,10 @@ def test_with_json_every_line_of_a_run_is_an_object(run_mpies, write_config, mon
     assert last["severity"] == "INFO" and last["message"].startswith("run: all generations done; generation 3, ")
     assert (last["reason"], last["run"]) == ("generations", "run")
     assert last["message"] in (tmp_path / "run" / "log.txt").read_text()
-    resumed = run_mpies(0, "train", path, "--out", "run", "stop.generations=4")
+    resumed = run_mpies(0, *command, "stop.generations=4")
     records = [json.loads(line) for line in resumed.stderr.splitlines()]
     assert records == [{"severity": "INFO", "message": "run: continuing from generation 3", "rank": 0}]
-    (refused,) = run_mpies(0, "train", path, "--out", "run", "solver.sigma=-1").stderr.splitlines()
+    (refused,) = run_mpies(0, *command, "solver.sigma=-1").stderr.splitlines()
     refused = json.loads(refused)
     assert refused["severity"] == "ERROR" and "solver.sigma" in refused["message"]
 

@@ -1,5 +1,7 @@
 """What cannot fit into memory is refused in one line before any of it is asked for."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from mpies.comm import limits
@@ -13,25 +15,21 @@ from mpies.training.trainer import make_trainer
 from tests.support import assert_refused, invoke
 
 CARTPOLE = {"environment": {"id": "CartPole-v1"}}
+IMAGES = {"environment": {"id": "tests.envs.rover:Images"}}
 CONVOLUTIONAL = {"kind": "conv", "convolutions": [[3, 4, 2]]}
 SPHERE = {"environment": {"id": "function:sphere", "dimension": 10}}
+MANY_MEMBERS = {"solver": {"population": 10**18}}
 
 # Huge but valid: config, what the message names.
 HUGE = {
     "hidden": (CARTPOLE | {"policy": {"hidden": [10**8]}}, r"the policy \(700,000,002 parameters\)"),
     "lstm": (CARTPOLE | {"policy": {"kind": "lstm", "hidden": 10**8}}, "the policy"),
-    "population": (
-        CARTPOLE | {"solver": {"population": 10**18}},
-        r"139,698,386,192 GB of memory for solver\.population",
-    ),
+    "population": (CARTPOLE | MANY_MEMBERS, r"139,698,386,192 GB of memory for solver\.population"),
     "episodes": (CARTPOLE | {"solver": {"episodes": 10**15}}, r"solver\.episodes"),
     "evaluation": (CARTPOLE | {"evaluation": {"episodes": 10**12}}, r"evaluation\.episodes"),
     "noise": (SPHERE | {"noise": {"size": 10**12}}, r"3,725 GB of memory for noise\.size"),
     "dimension": ({"environment": {"id": "function:sphere", "dimension": 10**15}}, r"environment\.dimension"),
-    "reference": (
-        {"environment": {"id": "tests.envs.rover:Images"}, "policy": CONVOLUTIONAL | {"reference": 10**12}},
-        r"policy\.reference",
-    ),
+    "reference": (IMAGES | {"policy": CONVOLUTIONAL | {"reference": 10**12}}, r"policy\.reference"),
     "parents": (SPHERE | {"solver": {"kind": "deep_ga", "population": 10**9, "parents": 10**9}}, SOLVER),
     "chains": (SPHERE | {"solver": {"kind": "deep_ga", "snapshot": 10**15}}, SOLVER),
     "means": (SPHERE | {"solver": {"kind": "novelty_es", "means": 10**15}}, SOLVER),
@@ -68,7 +66,7 @@ def test_what_is_needed_is_compared_with_what_may_be_used(monkeypatch):
         require_memory({"a": 500 * 2**20, "b": 1024 * 2**20})
     with pytest.raises(ConfigError, match=r"at least 11 GB of memory for b, but"):
         require_memory({"a": 1, "b": 11 * 2**30})
-    task = Task(validate_config(CARTPOLE | {"solver": {"population": 10**18}}, "x"))  # it can be evaluated
+    task = Task(validate_config(CARTPOLE | MANY_MEMBERS, "x"))  # it can be evaluated
     assert task.training_needs()["solver.population"] > limits.usable_memory()
 
 
@@ -87,18 +85,14 @@ def test_what_training_needs(population, episodes, key):
 
 
 def test_a_command_that_runs_out_of_memory_says_so_in_one_line(monkeypatch):
-    def fail(*_):
-        raise MemoryError("Unable to allocate 9. TiB")
-
-    monkeypatch.setattr("mpies.launch.forecast.dry_run.describe_needs", fail)
+    monkeypatch.setattr(dry_run, "describe_needs", Mock(side_effect=MemoryError("Unable to allocate 9. TiB")))
     outcome = invoke("check", "CartPole-v1", code=1)
     assert outcome.stderr.startswith("mpies: there is not enough memory (Unable to allocate 9. TiB)")
     assert outcome.stderr.count("\n") == 1
 
 
-def test_a_dry_run_refuses_a_table_that_shared_memory_cannot_hold(monkeypatch, tmp_path):
+def test_a_dry_run_refuses_a_table_that_shared_memory_cannot_hold(monkeypatch, tmp_path, write_config):
     monkeypatch.setattr(dry_run, "lacking_shared_memory", lambda size: 2**20)
-    config = tmp_path / "config.yaml"
-    config.write_text(as_yaml({**CARTPOLE, "solver": "openai_es"}))
+    config = write_config(as_yaml({**CARTPOLE, "solver": "openai_es"}))
     with pytest.raises(NotEnoughSharedMemory, match=r"^/dev/shm of a node is too small for 95 MB .*lower noise.size"):
         dry_run.describe_training(str(config), str(tmp_path / "run"), "auto", [], None, None, size=2)

@@ -17,6 +17,7 @@ from mpies.training import progress
 from mpies.training.evaluation.generation import QueueKey
 from mpies.training.progress import Phase, Phases, Progress, describe_generation, process_age
 from mpies.training.trainer import make_trainer
+from tests.support import wait_for
 
 ROW = {"generation": 3, "return_mean": -1.5, "eval_mean": None}
 
@@ -88,10 +89,7 @@ def test_a_rank_that_is_not_the_root_shows_nothing_until_it_is(monkeypatch):
         assert shown.shown == []
         comm.is_root, comm.size = True, 2  # rank 0 was lost
         phases.begin_play(QueueKey(0, "training", 0), [queue_of(3)])
-        until = time.monotonic() + 10
-        while not shown.shown and time.monotonic() < until:
-            time.sleep(0.001)
-    assert shown.shown
+        wait_for(lambda: shown.shown, seconds=10)
 
 
 def test_the_evaluator_names_each_queue_that_it_plays_once():

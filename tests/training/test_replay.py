@@ -1,18 +1,23 @@
-"""`mpies replay` and `mpies play --member`: any generation and member of a run again, to the bit."""
+"""`mpies replay` and `mpies play --member`: any generation and member of a run again, to the bit.
+
+Also of runs that an earlier version wrote, which resume as well.
+"""
 
 import shutil
 
 import numpy as np
 import pytest
 
+from mpies.config.loading import as_yaml, resolved
 from mpies.core.errors import RunError
 from mpies.report.evaluate import show_member
 from mpies.runs.formats import hdf5, ledger
-from mpies.runs.formats.checkpoint import list_checkpoints
-from mpies.runs.formats.metrics import read_digests
+from mpies.runs.formats.checkpoint import list_checkpoints, newest_checkpoint
+from mpies.runs.formats.metrics import read_digests, read_metrics
+from mpies.runs.reader import RunView, read_run_config
 from mpies.training import task
 from mpies.training.replay import Replay, load_member
-from tests.support import FAULTY, FAULTY_MODULE, assert_refused, invoke
+from tests.support import FAULTY, FAULTY_MODULE, HOME, assert_refused, invoke
 
 COMMON = """
 evaluation: {every: 3, episodes: 4}
@@ -134,9 +139,8 @@ def test_a_run_whose_parts_do_not_fit_is_refused_in_one_line(damage, run_of, tmp
 def test_a_replay_that_gives_another_state_ends_with_code_1(run_of, tmp_path):
     copy = shutil.copytree(run_of("envpool"), tmp_path / "run")
     records = list(ledger.read_records(copy / "ledger.bin"))
-    changed = dict(records[4], returns=records[4]["returns"][::-1])
-    pieces = [ledger.pack_record(changed if number == 4 else arrays) for number, arrays in enumerate(records)]
-    (copy / "ledger.bin").write_bytes(b"".join(pieces))
+    records[4] |= {"returns": records[4]["returns"][::-1]}
+    (copy / "ledger.bin").write_bytes(b"".join(map(ledger.pack_record, records)))
     assert invoke("replay", copy, "--generation", 4).code == 0
     outcome = invoke("replay", copy, "--generation", 5)
     assert outcome.code == 1 and "NOT the recorded one" in outcome.stdout
@@ -193,3 +197,55 @@ stop: {generations: 1}
     recorded, replayed, failures = show_member(run, 1, 1, tmp_path / "member.gif")
     assert recorded == replayed and not failures and (tmp_path / "member.gif").stat().st_size
     assert not drawn
+
+
+@pytest.fixture(params=[0, 1], ids=["no overlap", "overlap"])
+def earlier_run(request, tmp_path):
+    """A copy of a run that commit 9510d38 wrote, before the first release."""
+    return shutil.copytree(HOME / "tests" / "data" / f"run-9510d38-overlap-{request.param}", tmp_path / "run")
+
+
+@pytest.fixture
+def fresh_digests(earlier_run, trained):
+    """The digests of the config of `earlier_run`, trained for eight generations by this version on this machine.
+
+    Skips where the machine computes other bits than the one that made the run.
+    """
+    values = resolved(read_run_config(earlier_run))
+    values["stop"]["generations"] = 8
+    digests = read_digests(trained(as_yaml(values)))
+    if digests[0] != read_digests(earlier_run)[0]:
+        pytest.skip("this machine, or a package on it, computes other bits than those that were recorded")
+    return digests
+
+
+@pytest.mark.parametrize("lost", [None, "generation-00000006.h5"], ids=["complete", "from the ledger"])
+def test_an_earlier_run_resumes(lost, earlier_run, fresh_digests, run_mpies, tmp_path):
+    run, before, config = earlier_run, read_metrics(earlier_run), tmp_path / "config.yaml"
+    shutil.copy(run / "config.yaml", config)
+    if lost:
+        (run / "checkpoints" / lost).unlink()
+    outcome = run_mpies(0, "train", config, "--out", run, "--resume", "must", "stop.generations=8", code=0)
+    assert "continuing from generation 6" in outcome.stderr and "WARNING" not in outcome.stderr
+    assert read_metrics(run)[:6] == before
+    assert read_digests(run) == fresh_digests  # also those that were recorded
+    assert newest_checkpoint(run, print)[1]["generation"] == 8
+
+
+@pytest.mark.parametrize("generation", [3, 6])
+def test_an_earlier_run_replays(generation, earlier_run, fresh_digests, tmp_path):
+    run, replay = earlier_run, Replay(earlier_run, generation)
+    assert replay.is_faithful() and replay.digest == read_digests(run)[generation - 1]
+    outcome = invoke("replay", run, "--generation", generation, "--out", tmp_path / "policy.h5", code=0)
+    assert "the recorded one" in outcome.stdout
+    if generation == 6:
+        invoke("play", run, "--member", "5,3", code=0)
+        saved = hdf5.read(tmp_path / "policy.h5")[0]
+        assert hdf5.digest(saved) == hdf5.digest(hdf5.read(run / "policy.h5")[0])
+
+
+def test_an_earlier_run_is_read_and_its_policy_is_played_on_every_machine(earlier_run):
+    run, view = earlier_run, RunView(earlier_run)
+    assert view.state() == "finished" and view.metrics.refresh().columns["generation"].tolist() == [1, 2, 3, 4, 5, 6]
+    for policy in (run, run / "best.h5", run / "policy.h5"):
+        invoke("evaluate", policy, "--episodes", 3, code=0)

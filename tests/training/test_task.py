@@ -16,7 +16,9 @@ from mpies.envs.base import SEED_BITS
 from mpies.envs.gymnasium_env import GymnasiumEnv
 from mpies.runs.formats.policy_file import PolicyFile
 from mpies.training.task import Task, draw_reference, make_task_env
-from tests.support import CARTPOLE, assert_refused, describe_config, invoke
+from tests.support import CARTPOLE, assert_refused, describe_config, environment_module, invoke
+
+FEW = {"population": 6, "episodes": 2}
 
 
 def make_task(**sections):
@@ -56,19 +58,18 @@ def test_after_a_wrong_path_the_corrected_config_is_trained_in_the_same_folder(h
 
 
 def test_seeds_depend_on_seed_generation_and_batch_and_antithetic_pairs_share_theirs():
-    few = {"population": 6, "episodes": 2}
-    task = make_task(solver=few)
+    task = make_task(solver=FEW)
     seeds = task.training_seeds(3, 0)
     by_member = seeds.reshape(6, 2)
     assert np.array_equal(by_member[0::2], by_member[1::2]) and len(np.unique(by_member[0::2])) == 6
-    others = make_task(solver=few, seed=2).training_seeds(3, 0), task.training_seeds(3, 1), task.training_seeds(4, 0)
+    others = make_task(solver=FEW, seed=2).training_seeds(3, 0), task.training_seeds(3, 1), task.training_seeds(4, 0)
     assert all(not np.array_equal(seeds, other) for other in others)
     held_out = task.evaluation_seeds(3, 0, 6)
     assert 2**30 < task.evaluation_seeds(3, 0, 100).max() < 2**31
     assert not set(held_out.tolist()) & set(seeds.tolist())
     assert not np.array_equal(held_out, task.evaluation_seeds(3, 1, 6))
     assert not np.array_equal(held_out, task.evaluation_seeds(3, 0, 6, seed=9))
-    shared = make_task(environment={"id": "CartPole-v1", "seeds": "generation"}, solver=few).training_seeds(3, 0)
+    shared = make_task(environment={"id": "CartPole-v1", "seeds": "generation"}, solver=FEW).training_seeds(3, 0)
     assert (shared.reshape(6, 2) == shared[:2]).all() and shared[0] != shared[1]
 
 
@@ -96,10 +97,9 @@ def test_generations_play_the_next_numbered_episodes_of_the_same_environments():
     assert [n[0] for n in numbers[62:66]] == [63, 64, 1, 2]
     plain = make_task(environment=SWIMMER | {"backend": "gymnasium"}, solver={"kind": "ars", "population": 6})
     assert np.array_equal(plain.training_seeds(0, 0), seeds[0])
-    few = {"population": 6, "episodes": 2}
-    pairs = make_task(environment={"id": "Swimmer-v5", "backend": "envpool"}, solver=few)
+    pairs = make_task(environment={"id": "Swimmer-v5", "backend": "envpool"}, solver=FEW)
     assert not (plain.training_seeds(1, 0) >> SEED_BITS).any() and not (pairs.training_seeds(3, 0) >> SEED_BITS).any()
-    seeds, numbers = numbers_of(make_task(environment=SWIMMER, solver=few), 3)
+    seeds, numbers = numbers_of(make_task(environment=SWIMMER, solver=FEW), 3)
     assert len(np.unique(seeds)) == 2 and len(set(numbers.tolist())) == 1
 
 
@@ -213,23 +213,17 @@ def test_a_solver_that_does_not_exist_is_a_users_mistake(here):
         assert_refused(invoke("check", "CartPole-v1", f"solver.kind={kind}"), words)
 
 
-ENDLESS_ROOM = """
-import time, numpy as np
-from tests.envs.misbehaving import Good
-class Room(Good):
-    def observe(self):
-        return np.zeros(2, np.float32)
-    def step(self, action):
-        super().step(action)
-        return self.observe(), 0.0, self.steps == LENGTH, False, {}
-"""
+def write_room(folder, length, step="pass"):
+    """An environment that ignores its seed, as room.py:Room."""
+    reset = "return np.zeros(2, np.float32), {}"
+    (folder / "room.py").write_text(environment_module("Room", reset=reset, step=step, length=length))
 
 
 @pytest.mark.parametrize(
     ("length", "max_steps", "is_endless"), [(1000, None, False), (1001, None, True), (10**9, 50, False)]
 )
 def test_an_environment_that_never_ends_is_named_before_it_is_trained(length, max_steps, is_endless, here):
-    (here / "room.py").write_text(ENDLESS_ROOM.replace("LENGTH", str(length)))
+    write_room(here, length)
     limit = "" if max_steps is None else f"environment.max_steps={max_steps}"
     checked = invoke("check", "room.py:Room", *limit.split())
     assert checked.code == 0 and ("not over after 1,000 steps" in checked.stderr) == is_endless
@@ -242,18 +236,10 @@ def test_an_environment_that_never_ends_is_named_before_it_is_trained(length, ma
     assert not make_task().find_warnings()  # the pole of CartPole-v1 begins elsewhere with each seed
 
 
-UNSEEDED = """
-import numpy as np
-from tests.envs.misbehaving import Good
-class Unseeded(Good):
-    def observe(self):
-        return np.random.random(2).astype(np.float32)
-"""
-
-
 @pytest.mark.parametrize("name", ["unseeded.py:Unseeded", "tests.envs.misbehaving:Good"])
 def test_an_environment_that_ignores_its_seed_is_warned_of(name, here):
-    (here / "unseeded.py").write_text(UNSEEDED)
+    reset = "return np.random.random(2).astype(np.float32), {}"
+    (here / "unseeded.py").write_text(environment_module("Unseeded", reset=reset, length=5))
     found = " ".join(make_task(environment={"id": name, "hide": [1]}).find_warnings())
     assert (f"{name}: two episodes with the same seed differ" in found) == (name == "unseeded.py:Unseeded"), found
 
@@ -261,7 +247,6 @@ def test_an_environment_that_ignores_its_seed_is_warned_of(name, here):
 def test_a_slow_environment_does_not_hold_up_the_ranks_that_wait_for_it(here, monkeypatch):
     """Each start tries it out, also one after the loss of a rank."""
     monkeypatch.setattr(trial, "PATIENCE", 0.2)
-    slow = ENDLESS_ROOM.replace("super().step(action)", "time.sleep(0.01)")
-    (here / "slow.py").write_text(slow.replace("LENGTH", "10**9"))
-    task, began = make_task(environment={"id": "slow.py:Room"}), time.monotonic()
+    write_room(here, 10**9, "time.sleep(0.01)")
+    task, began = make_task(environment={"id": "room.py:Room"}), time.monotonic()
     assert task.find_warnings() == [] and time.monotonic() - began < 3

@@ -27,16 +27,11 @@ def undisturbed(trained):
 
 
 @pytest.fixture
-def train(run_mpies, write_config, tmp_path):
-    """Function of overrides: trains CARTPOLE, or the text given, in tmp_path/run.  Returns its Outcome.
-
-    code: with which it must end.
-    """
-
-    def train(*overrides, text=CARTPOLE, code=0):
-        return run_mpies(0, "train", write_config(text), "--out", "run", *overrides, code=code)
-
-    return train
+def train(run_mpies, write_config):
+    """Function of overrides: trains CARTPOLE, or the text given, in tmp_path/run.  Returns its Outcome."""
+    return lambda *overrides, text=CARTPOLE, code=0: run_mpies(
+        0, "train", write_config(text), "--out", "run", *overrides, code=code
+    )
 
 
 @pytest.fixture
@@ -45,16 +40,18 @@ def run(undisturbed, tmp_path):
     return shutil.copytree(undisturbed, tmp_path / "run")
 
 
-def train_here(run, values, prepare):
-    """Train in this process.  prepare: called with the Trainer.  Returns it, why it stopped, and the evaluations."""
+def trainer_here(run, values):
+    """A Trainer in this process."""
     config = validate_config({"solver": {"population": 4}, "noise": {"size": 100}} | values, "x")
-    run = open_run(run, config)
-    trainer = make_trainer(config, Serial(), run)
-    prepare(trainer)
+    return make_trainer(config, Serial(), open_run(run, config))
+
+
+def train_here(trainer):
+    """Why a Trainer stopped, and the evaluations of its run."""
     reason = trainer.train()
-    run.flush()
-    run.close()
-    return trainer, reason, [row["eval_mean"] for row in read_metrics(run.path)]
+    trainer.run.flush()
+    trainer.run.close()
+    return reason, [row["eval_mean"] for row in read_metrics(trainer.run.path)]
 
 
 def test_a_run_leaves_the_files_and_columns_that_users_rely_on(undisturbed):
@@ -116,40 +113,36 @@ def test_generations_behind_the_newest_undamaged_checkpoint_are_recomputed(undis
 
 @pytest.mark.parametrize("reason", ["signal", "failures"])
 def test_a_run_that_is_interrupted_is_not_evaluated(reason, tmp_path):
-    def prepare(trainer):
-        play = trainer.task.player.play
-
-        def play_and_interrupt(queues, *rest):
-            play(queues, *rest)
-            if reason == "failures":
-                queues[0].results["total"][0] = np.nan
-            else:
-                trainer.control.agree(np.array([STOP]))
-
-        trainer.task.player.play = play_and_interrupt
-
     values = {"environment": {"id": "function:sphere", "dimension": 3}, "stop": {"max_failures": 0}}
-    assert train_here(tmp_path / "run", values, prepare)[1:] == (reason, [""])
+    trainer = trainer_here(tmp_path / "run", values)
+    play = trainer.task.player.play
+
+    def play_and_interrupt(queues, *rest):
+        play(queues, *rest)
+        if reason == "failures":
+            queues[0].results["total"][0] = np.nan
+        else:
+            trainer.control.agree(np.array([STOP]))
+
+    trainer.task.player.play = play_and_interrupt
+    assert train_here(trainer) == (reason, [""])
 
 
 def test_a_signal_makes_no_evaluation_the_last_one_in_which_nothing_may_fail(tmp_path):
     hole = "def value(x):\n    return -float(x @ x) if abs(x).max() > 0.001 else float('nan')"
     (tmp_path / "hole.py").write_text(hole)
-
-    def prepare(trainer):
-        evaluate = trainer.evaluator.evaluate
-
-        def evaluate_and_interrupt(parts, generation, prefetch):
-            if generation == 1:
-                trainer.control.agree(np.array([STOP]))
-            return evaluate(parts, generation, prefetch)
-
-        trainer.evaluator.evaluate = evaluate_and_interrupt
-
     solver = {"population": 4, "sigma": 1.0, "optimizer": {"kind": "adam", "learning_rate": 1e-6}}
     values = {"environment": {"id": f"{tmp_path}/hole.py:value", "dimension": 3}, "solver": solver}
-    trainer, *ended = train_here(tmp_path / "run", values | {"evaluation": {"every": 1}}, prepare)
-    assert ended == ["signal", ["", ""]] and not trainer.failure
+    trainer = trainer_here(tmp_path / "run", values | {"evaluation": {"every": 1}})
+    evaluate = trainer.evaluator.evaluate
+
+    def evaluate_and_interrupt(parts, generation, prefetch):
+        if generation == 1:
+            trainer.control.agree(np.array([STOP]))
+        return evaluate(parts, generation, prefetch)
+
+    trainer.evaluator.evaluate = evaluate_and_interrupt
+    assert train_here(trainer) == ("signal", ["", ""]) and not trainer.failure
 
 
 def test_a_run_ends_at_the_first_rule_that_is_reached_and_is_evaluated_there(train, tmp_path):

@@ -21,11 +21,11 @@ from tests.support import on_one_and_three_ranks
 DIMENSION, MEMBERS = 1003, 8
 
 
-def make_updater(comm, overlap=0, observation_size=2):
+def make_updater(comm, observation_size=2, **sections):
     """An Updater of a run that begins at 0."""
+    common = {"environment": {"id": "function:sphere", "dimension": DIMENSION}, "noise": {"size": 5000}}
     solver = {"kind": "openai_es", "population": MEMBERS}
-    sections = {"environment": {"id": "function:sphere", "dimension": DIMENSION}, "noise": {"size": 5000}}
-    config = validate_config(sections | {"solver": solver, "overlap": overlap}, "x")
+    config = validate_config(common | {"solver": solver} | sections, "x")
     updater = Updater(config, make_solver(config, DIMENSION), comm)
     learner = None
     if comm.is_root:
@@ -36,10 +36,8 @@ def make_updater(comm, overlap=0, observation_size=2):
 
 
 def test_rows_that_do_not_fit_into_memory_name_the_key_that_decides_it():
-    sections = {"environment": {"id": "function:sphere", "dimension": 20}}
-    config = validate_config(sections | {"solver": {"kind": "cma_es", "population": 2**45}}, "x")
     with pytest.raises(NotEnoughSharedMemory, match=r"do not fit into memory: lower solver\.population"):
-        Updater(config, make_solver(config, 20), Serial())
+        make_updater(Serial(), solver={"kind": "cma_es", "population": 2**45})
 
 
 def play(updater):
@@ -57,12 +55,8 @@ def apply_generations(updater, generations=3):
 def test_an_automatic_shift_takes_half_of_what_length_gains_from_what_the_solver_learns():
     means = []
     for shift, returns in (("auto", [1, 3, 5, np.nan]), (0, [0, 1, 2, np.nan])):  # a step gains 2
-        sections = {"environment": {"id": "CartPole-v1", "reward_shift": shift}, "noise": {"size": 5000}}
-        config = validate_config(sections | {"solver": {"population": 4, "episodes": 2}}, "x")
-        updater = Updater(config, make_solver(config, DIMENSION), Serial())
-        learner = Learner(config, updater.solver, 0)
-        learner.start({"parameters": np.zeros(DIMENSION)})
-        updater.begin(learner)
+        cartpole = {"id": "CartPole-v1", "reward_shift": shift}
+        updater = make_updater(Serial(), 0, environment=cartpole, solver={"population": 4, "episodes": 2})
         results = replace(Results.of(returns), steps=np.array([2, 4, 6, 9]))
         updater.apply(updater.next_parts()[0], PlayedGeneration(results, updater.solver.population_indices(0, 0)))
         means.append(updater.solver.mean)
@@ -122,12 +116,7 @@ def test_the_noise_table_is_filled_by_all_ranks_of_a_node_which_share_it(ranks, 
 def test_only_noise_that_is_read_is_filled_and_each_block_once(monkeypatch):
     monkeypatch.setattr(noise, "BLOCK", 100)
     filled, fill = [], noise.fill
-
-    def note(table, seed, block):
-        filled.append(block)
-        fill(table, seed, block)
-
-    monkeypatch.setattr(noise, "fill", note)
+    monkeypatch.setattr(noise, "fill", lambda *some: filled.append(some[2]) or fill(*some))
     updater = make_updater(Serial())
     assert filled == []
     apply_generations(updater, 1)

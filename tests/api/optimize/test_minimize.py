@@ -1,5 +1,6 @@
 """minimize and maximize: on any number of ranks, within domains, with functions that fail, and interrupted."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 import mpies
 from mpies import AskTell, ConfigError, TrainingFailed, UserError
 from mpies.comm import LAUNCHED, mpiexec
-from tests.support import on_one_and_three_ranks
+from tests.support import on_one_and_three_ranks, wait_for
 
 CENTER = np.array([0.5, -1.25, 2.0, 3.75])
 
@@ -32,12 +33,7 @@ def search_by_hand(solver, generations, **options):
     """What minimize should come to, by ask and tell."""
     es = AskTell(solver, np.zeros(4), **options)
     for _ in range(generations):
-        members = es.ask()
-        values = np.full(len(members), np.nan)
-        for k, x in enumerate(members):
-            if x[1] <= 0.75:
-                values[k] = bowl(x)
-        es.tell(values)
+        es.tell([bowl(x) if x[1] <= 0.75 else np.nan for x in es.ask()])
     return es
 
 
@@ -103,14 +99,10 @@ def test_a_function_of_all_members_is_called_once_for_a_generation():
         mpies.minimize(squares, np.zeros(3), vectorized=True, ranks=2)
 
 
-def test_a_search_ends_where_nothing_changes_any_more():
+def test_a_search_ends_at_its_target_or_where_nothing_changes_any_more():
     found = mpies.minimize(lambda x: np.square(x).sum(), np.ones(3), sigma=0.5)
     assert found.reason == "converged" and 20 < found.generations < 300 and found.value < 1e-12
-    found = mpies.minimize(lambda x: np.square(x).sum(), np.ones(3), sigma=0.5, target=1e-20)
-    assert found.reason == "solved"
-
-
-def test_a_target_ends_the_search():
+    assert mpies.minimize(lambda x: np.square(x).sum(), np.ones(3), sigma=0.5, target=1e-20).reason == "solved"
     found = mpies.minimize(lambda x: np.sum((x - 3) ** 2), np.zeros(10), sigma=0.5, target=1e-8)
     assert found.reason == "solved" and found.value <= 1e-8 < found.history["best"][-2]
     assert found.generations == len(found.history["best"]) < 400
@@ -166,16 +158,13 @@ def test_an_error_of_a_callback_ends_all_ranks(ranks):
 
 
 def test_failures_are_warned_of_once():
-    with pytest.warns(
-        RuntimeWarning, match=r"4 of 8 evaluations of generation 1 failed, by ArithmeticError: .*; they"
-    ) as log:
-        calls = iter(range(1000))
+    def fail(x):
+        if next(calls) % 2:
+            raise ArithmeticError("odd")
+        return float(x @ x)
 
-        def fail(x):
-            if next(calls) % 2:
-                raise ArithmeticError("odd")
-            return float(x @ x)
-
+    calls, words = itertools.count(), "4 of 8 evaluations of generation 1 failed, by ArithmeticError: .*; they"
+    with pytest.warns(RuntimeWarning, match=words) as log:
         found = mpies.minimize(fail, np.zeros(4), generations=6)
     assert len(log) == 1 and log[0].filename == __file__
     assert found.history["failures"].tolist() == [4] * 6
@@ -215,8 +204,7 @@ def test_ctrl_c_ends_the_ranks_of_a_job(tmp_path):
         return 1.0
 
     def interrupt():
-        while not begun.exists():
-            time.sleep(0.02)
+        wait_for(begun.exists)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()

@@ -16,7 +16,7 @@ from mpies.launch.cluster import submit
 from mpies.launch.cluster.kubernetes import JobFiles, fit_mpijob, job_name, read_base
 from tests.k8s.conftest import render
 from tests.launch.cluster.conftest import CONFIG, JOB, OVERRIDES
-from tests.support import HOME, assert_refused, invoke
+from tests.support import assert_refused, invoke
 
 BASE = """
 apiVersion: kubeflow.org/v2beta1
@@ -41,7 +41,6 @@ spec:
           - {name: configs, configMap: {name: mpies-configs}}
 """
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
-OVERLAYS = HOME / "k8s/mpi-operator/overlays"
 FILES = JobFiles("pole.yaml", {"pole.yaml": b""}, [*OVERRIDES])
 KUSTOMIZATION = "resources: [mpijob.yaml]\nconfigMapGenerator: [{name: mpies-configs, literals: [other.yaml=x]}]\n"
 COST = "def cost(x):\n    return -(x @ x)\n"
@@ -61,15 +60,14 @@ def folder(ball):
     return ball
 
 
-def launch(*words, base="base"):
-    return invoke("launch", "k8s", *words, "--dry-run", "--base", base)
+def launch(*words, base="base", code=None):
+    return invoke("launch", "k8s", *words, "--dry-run", "--base", base, code=code)
 
 
 def launched(*words, base="base"):
     """What a launch into the run `run` prints, and its manifests by kind."""
-    outcome = launch(*words, "--out", "run", base=base)
-    assert outcome.code == 0, outcome.stderr
-    return outcome.stdout, {part["kind"]: part for part in render("run.k8s")}
+    said = launch(*words, "--out", "run", base=base, code=0).stdout
+    return said, {part["kind"]: part for part in render("run.k8s")}
 
 
 def pod_of(mpijob, role):
@@ -78,12 +76,8 @@ def pod_of(mpijob, role):
 
 def sent(*words):
     """The names of the files that a launch sends, and the arguments of its launcher."""
-    outcome = launch(*words, "--out", "run")
-    assert outcome.code == 0, outcome.stderr
-    folder = Path("run.k8s")
-    [generated] = yaml.safe_load((folder / "kustomization.yaml").read_text())["configMapGenerator"]
-    mpijob = next(p for p in yaml.safe_load_all((folder / "manifests.yaml").read_text()) if p["kind"] == "MPIJob")
-    launcher = pod_of(mpijob, "Launcher")["containers"][0]
+    launcher = pod_of(launched(*words)[1]["MPIJob"], "Launcher")["containers"][0]
+    [generated] = yaml.safe_load(Path("run.k8s/kustomization.yaml").read_text())["configMapGenerator"]
     assert launcher["command"] == ["mpies", "sweep" if "--sweep" in words else "train"]
     return generated["files"], launcher["args"]
 
@@ -112,9 +106,8 @@ def test_a_job_changes_what_it_needs():
     ],
 )
 def test_an_image_replaces_that_of_the_base(image, kept, known, folder):
-    (folder / "over").mkdir()
-    text = f"resources: [../base]\nimages: [{{name: mpies, newName: registry:5000/us/mpies, {kept}}}]\n"
-    (folder / "over" / "kustomization.yaml").write_text(text)
+    images = f"images: [{{name: mpies, newName: registry:5000/us/mpies, {kept}}}]\n"
+    make_base(folder / "over", BASE, f"resources: [../base]\n{images}")
     said, parts = launched("ball.yaml", "--image", image, base="over")
     assert "image:" not in said
     assert [pod_of(parts["MPIJob"], role)["containers"][0]["image"] for role in ("Launcher", "Worker")] == [image] * 2
@@ -125,7 +118,7 @@ def test_an_image_replaces_that_of_the_base(image, kept, known, folder):
 def test_a_base_needs_a_single_mpijob(folder):
     parts, mpijob = read_base("base")
     assert mpijob["spec"]["mpiReplicaSpecs"] == yaml.safe_load(BASE)["spec"]["mpiReplicaSpecs"] and parts == [mpijob]
-    (folder / "base" / "kustomization.yaml").write_text("configMapGenerator: [{name: x, literals: [a=b]}]\n")
+    make_base(folder / "base", BASE, "configMapGenerator: [{name: x, literals: [a=b]}]\n")
     with pytest.raises(ConfigError, match="base: has 0 MPIJobs, but one was expected; give a folder such as"):
         read_base("base")
     with pytest.raises(ConfigError, match=r"absent: kubectl kustomize says: .*absent"):
@@ -149,9 +142,8 @@ def test_jobs_of_different_runs_have_different_names():
     assert job_name(replace(JOB, out="runs/ball_seed=4")) == "mpies-ball-seed-4-767e52fc"
     long = "runs/bipedal_walker_hardcore_solver.sigma=0.1_seed="
     outs = [f"{long}{seed}" for seed in range(20)] + ["a_shift=-1", "a_shift=1", "a_shift=0.1", "a_shift=01", "A", "a"]
-    outs += ["a_b", "a-b", "a=b", "a__b"]
-    names = [job_name(replace(JOB, out=out)) for out in outs]
-    assert len(set(names)) == len(outs)
+    names = {job_name(replace(JOB, out=out)) for out in [*outs, "a_b", "a-b", "a=b", "a__b"]}
+    assert len(names) == len(outs) + 4
     assert all(re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name) and len(name) <= 40 for name in names)
 
 
@@ -229,16 +221,14 @@ def test_files_that_are_too_much_together_are_refused(folder, write_config):
 def test_an_overlay_renders_to_the_job(folder):
     """Whatever the MPIJob of the base is called."""
     make_base(folder / "base", BASE.replace("metadata: {name: mpies}", "metadata: {name: ours}"))
-    ended = launch("ball.yaml", "--nodes", 5, "--ranks-per-node", 8, "seed=4")
+    said = launch("ball.yaml", "--nodes", 5, "--ranks-per-node", 8, "seed=4", code=0).stdout
     applied = "kubectl apply --server-side --force-conflicts --kustomize runs/ball_seed=4.k8s"
-    assert ended.code == 0 and ended.stdout.endswith(f"not run: {applied}\n"), ended.stderr
-    assert "image: mpies, which the nodes must have" in ended.stdout
     name = "mpies-ball-seed-4-767e52fc"
-    assert f"kubectl delete mpijob {name} " in ended.stdout
+    assert said.endswith(f"not run: {applied}\n") and f"kubectl delete mpijob {name} " in said
+    assert "image: mpies, which the nodes must have" in said
     parts = {part["kind"]: part for part in render("runs/ball_seed=4.k8s")}
-    expected = yaml.safe_load(BASE)
-    job = submit.plan_run(submit.Request("ball.yaml", (), None, 5, 8))
-    fit_mpijob(expected, replace(job, out="runs/ball_seed=4"), JobFiles("ball.yaml", {}, ["seed=4"]), "base")
+    expected, job = yaml.safe_load(BASE), submit.plan_run(submit.Request("ball.yaml", (), "runs/ball_seed=4", 5, 8))
+    fit_mpijob(expected, job, JobFiles("ball.yaml", {}, ["seed=4"]), "base")
     assert parts["MPIJob"] == expected and expected["metadata"]["name"] == name
     assert parts["ConfigMap"]["metadata"]["name"] == f"{name}-configs"
     assert parts["ConfigMap"]["data"] == {"ball.yaml": CONFIG}
@@ -293,14 +283,12 @@ class ApiServer(BaseHTTPRequestHandler):
             head = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "mpies-run"}}
             known[path] = {**head, "status": {"conditions": [{"type": self.server.condition, "status": "True"}]}}
         status = {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404, "message": "not found"}
-        body = json.dumps(known.get(path, status)).encode()
         if self.command == "DELETE":
             self.server.condition = ""
         self.send_response(200 if path in known else 404)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(json.dumps(known.get(path, status)).encode())
 
     do_GET = do_DELETE = do_PATCH = answer  # noqa: N815
 
@@ -325,15 +313,14 @@ def cluster(folder, monkeypatch):
         server.shutdown()
 
 
-def send(*words):
-    return invoke("launch", "k8s", "ball.yaml", "--out", "run", "--base", "base", *words)
+def send(*words, code=None):
+    return invoke("launch", "k8s", "ball.yaml", "--out", "run", "--base", "base", *words, code=code)
 
 
 def test_a_job_is_replaced_in_the_place_that_is_named_once_it_has_ended(cluster):
     for cluster.condition in ("Created", "Running", "Suspended"):
-        refused = send()
         said = "mpies: mpies-run: has not ended yet (context lab, namespace es); wait for it, end it"
-        assert refused.code == 2 and refused.stderr.startswith(said)
+        assert send(code=2).stderr.startswith(said)
         assert {method for method, _ in cluster.asked} == {"GET"}
     for condition in ("Succeeded", "Failed"):
         cluster.asked, cluster.condition = [], condition
@@ -345,6 +332,5 @@ def test_a_job_is_replaced_in_the_place_that_is_named_once_it_has_ended(cluster)
 
 def test_no_cluster_is_one_line(folder, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(folder / "absent"))
-    ended = send("--context", "absent")
-    assert ended.code == 2 and ended.stderr.count("\n") == 1 and "no job can be sent" in ended.stderr
-    assert "absent" in ended.stderr and "--dry-run" in ended.stderr
+    said = send("--context", "absent", code=2).stderr
+    assert said.count("\n") == 1 and "no job can be sent" in said and "absent" in said and "--dry-run" in said

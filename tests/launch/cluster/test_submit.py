@@ -22,38 +22,32 @@ SWEEP = ["slurm", "ball.yaml", "--sweep"]
 VALUES = ("solver.population=64,128", "solver.sigma=0.1,0.2")
 
 
-def test_memory_counts_the_table_once_a_node_and_every_rank(write_config):
-    config = write_config(CONFIG)
-    one, two = (submit.plan_run(submit.Request(config, (), None, 4, ranks)) for ranks in (1, 2))
+def test_memory_counts_the_table_once_a_node_and_every_rank(ball):
+    one, two = (submit.plan_run(submit.Request("ball.yaml", (), None, 4, ranks)) for ranks in (1, 2))
     assert one.shared == 200_000_000
     assert one.memory > submit.MARGIN * one.shared
     assert two.memory - one.memory == pytest.approx(submit.MARGIN * PROCESS, rel=0.01)
 
 
-def test_the_rest_of_a_plan_comes_from_the_config_and_the_command_line(write_config):
-    config = write_config(CONFIG, "ball.yaml")
+def test_the_rest_of_a_plan_comes_from_the_config_and_the_command_line(ball):
+    config = ball / "ball.yaml"
     job = submit.plan_run(submit.Request(config, ["seed=4"], None, 2, 3))
     assert (job.config, job.out, job.command) == (str(config), "runs/ball_seed=4", "train")
     assert job.warning == 10 + submit.GRACE and job.longest is None and job.seconds == submit.UNKNOWN
     assert submit.plan_run(submit.Request(config, [], "there", 1, 1)).out == "there"
+    assert "mpies bench 'my ball.yaml' --out FILE" in replace(JOB, config="my ball.yaml").summary()
 
 
-def stop(**values):
-    return validate_config({"environment": {"id": "function:sphere", "dimension": 2}, "stop": values}, "x").stop
-
-
-@pytest.mark.parametrize(
-    ("values", "longest", "expected"),
-    [
+def test_the_time_limit_is_computed_from_what_was_measured():
+    for values, longest, expected in (
         ({}, 12_000, 15 * 60 + 1.3 * 12_000),
         ({}, 1e6, 24 * 3600),
         ({}, None, 4 * 3600),
         ({"seconds": 600}, None, 15 * 60 + 780),
         ({"seconds": 600}, 60, 15 * 60 + 78),
-    ],
-)
-def test_the_time_limit_is_computed_from_what_was_measured(values, longest, expected):
-    assert submit.find_time_limit(submit.Request("x"), stop(**values), longest) == 60 * -(-expected // 60)
+    ):
+        config = validate_config({"environment": {"id": "function:sphere", "dimension": 2}, "stop": values}, "x")
+        assert submit.find_time_limit(submit.Request("x"), config.stop, longest) == 60 * -(-expected // 60)
 
 
 def test_the_longest_run_is_that_of_the_longest_episodes(write_config):
@@ -66,21 +60,16 @@ def test_the_longest_run_is_that_of_the_longest_episodes(write_config):
         submit.plan_run(submit.Request(config, ("environment.id=function:rastrigin",), None, 2, 8, constants))
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 5400), ("4:00:00", 14400), ("1-12", None), ("1-12:30:10", 131410), ("1:30", None)]
-)
-def test_a_time_limit_can_be_given(text, seconds, write_config):
-    config = write_config(CONFIG)
-    if seconds is None:
+def test_a_time_limit_can_be_given(ball):
+    for text, seconds in (("90", 5400), ("4:00:00", 14400), ("1-12:30:10", 131410)):
+        assert submit.plan_run(submit.Request("ball.yaml", (), None, 1, 1, time=text)).seconds == seconds
+    for text in ("1-12", "1:30"):
         with pytest.raises(ConfigError, match="--time must be minutes, HH:MM:SS or D-HH:MM:SS"):
-            submit.plan_run(submit.Request(config, (), None, 1, 1, time=text))
-    else:
-        assert submit.plan_run(submit.Request(config, (), None, 1, 1, time=text)).seconds == seconds
+            submit.plan_run(submit.Request("ball.yaml", (), None, 1, 1, time=text))
 
 
 def test_commands_run_until_one_fails(here):
-    lines = []
-    programs = [("first", 0), ("second", 7), ("third", 0)]
+    lines, programs = [], [("first", 0), ("second", 7), ("third", 0)]
     commands = [[sys.executable, "-c", f"open('{name}', 'w'); raise SystemExit({code})"] for name, code in programs]
     assert submit.submit(commands, False, lines.append) == 0
     assert len(lines) == 3 and all(line.startswith(f"not run: {sys.executable} -c ") for line in lines)
@@ -89,10 +78,6 @@ def test_commands_run_until_one_fails(here):
     assert {path.name for path in here.iterdir()} == {"first", "second"} and len(lines) == 5
     with pytest.raises(ConfigError, match=r"no-such-program is not on the path; .* --dry-run"):
         submit.submit([["no-such-program"]], True, lines.append)
-
-
-def test_a_job_that_was_not_measured_says_how_to():
-    assert "mpies bench 'my ball.yaml' --out FILE" in replace(JOB, config="my ball.yaml").summary()
 
 
 @pytest.mark.parametrize("words", [[], ["--sweep", "--seeds", "2"]])
@@ -140,9 +125,8 @@ def test_a_newline_in_a_name_is_refused_and_writes_nothing(option, odd, write_co
     (here / name).mkdir()
     (here / name / "own.py").write_text("def f(x):\n    return 0.0\n")
     before = set(here.iterdir())
-    assert_refused(
-        invoke("launch", "slurm", config, *([option, name] if option[0] == "-" else []), "--dry-run"), option
-    )
+    words = [option, name] if option[0] == "-" else []
+    assert_refused(invoke("launch", "slurm", config, *words, "--dry-run"), option)
     assert set(here.iterdir()) == before
 
 
@@ -150,15 +134,12 @@ def test_memory_and_time_are_those_of_all_trials(write_config):
     """Of 500 generations of 64 or 128 episodes of 3 s, two of each, with 3 seeds: 16 ranks share their sum."""
     config, constants = write_config(CONFIG), write_config(CONSTANTS, "constants.yaml")
     job = submit.plan_sweep(submit.Request(config, VALUES, None, 2, 8, constants), options=SweepOptions("3"))
-    played = 500 * (64 + 128) * 3.0 * 2 * 3
-    evaluated = 12 * 500 / 10 * 100 * 3.0
-    besides = 12 * 500 * 0.5
+    played, evaluated, besides = 500 * (64 + 128) * 3.0 * 2 * 3, 12 * 500 / 10 * 100 * 3.0, 12 * 500 * 0.5
     assert job.longest == pytest.approx((played + evaluated + besides) / 16, rel=0.01)
     assert len(job.sweep.list_trials()) == 12
     one = submit.plan_run(submit.Request(config, ("solver.population=128",), None, 1, 1))
     # Eight groups on a node, each with a rank that does the work of rank 0.
-    assert job.memory <= 8 * one.memory + 1
-    assert job.memory > submit.MARGIN * job.shared
+    assert submit.MARGIN * job.shared < job.memory <= 8 * one.memory + 1
     assert job.command == "sweep" and job.options == ("--seeds", "3")
     assert submit.plan_sweep(submit.Request(config, VALUES, "there", 1, 2, time="90")).seconds == 5400
 

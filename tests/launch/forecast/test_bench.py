@@ -14,34 +14,17 @@ from mpies.config.loading import validate_config
 from mpies.core.errors import ConfigError
 from mpies.launch.forecast import bench, constants
 from mpies.launch.forecast.constants import Constants, Machine, parse_workload, read_constants
-from mpies.rollouts.batch import RolloutBatch, evaluation_batch
+from mpies.rollouts.batch import evaluation_batch
 from mpies.rollouts.queue import RolloutQueue
 from mpies.training.trainer import make_trainer
-from tests.support import assert_refused, invoke
-
-CARTPOLE = """
-environment: {id: CartPole-v1, max_steps: 50}
-policy: {hidden: [8]}
-solver: {population: 32}
-noise: {size: 100000}
-"""
+from tests.support import CARTPOLE, assert_refused, invoke, on_one_and_three_ranks, read_files
 
 
-def queue_of(rollouts, pending=None) -> RolloutQueue:
-    batch: RolloutBatch = evaluation_batch(np.zeros(2, np.float32), np.zeros(rollouts, np.int64))
-    return RolloutQueue(batch, pending)
-
-
-def sphere(**sections):
-    values = {"environment": {"id": "function:sphere", "dimension": 5}, "noise": {"size": 1000}}
-    return validate_config({**values, "solver": {"population": 8}, **sections}, "test")
-
-
-@pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=pytest.mark.mpi(3))])
+@on_one_and_three_ranks
 def test_idle_ranks_together_finish_what_is_pending_each_rollout_once(ranks):
     comm = connect()
     pending = np.delete(np.arange(1000), [3, 500])
-    queue = queue_of(1000, pending)
+    queue = RolloutQueue(evaluation_batch(np.zeros(2, np.float32), np.zeros(1000, np.int64)), pending)
     bench.IdlePlayer(comm).play([queue])
     records = comm.allgather(queue.finished())[0]
     assert comm.size == ranks
@@ -97,55 +80,55 @@ def test_the_workload_is_that_of_the_first_generations():
         steps.append(population.results.steps)
     steps = np.concatenate(steps)
     assert workload.name == "pole (CartPole-v1)" and workload.environment == "CartPole-v1"
-    assert (workload.parameters, workload.rows, workload.episodes) == (58, 16, 32)
+    assert (workload.parameters, workload.rows, workload.episodes) == (58, 8, 16)
     assert workload.variation == pytest.approx(steps.std() / steps.mean())
     assert workload.seconds == pytest.approx(workload.step * steps.mean())
-    assert workload.longest == pytest.approx(50 * workload.step)
+    assert workload.longest == pytest.approx(60 * workload.step)
     env = trainer.task.env
     rules = (workload.smallest, workload.largest, workload.low_water, workload.divisor)
     assert rules == (env.smallest, env.largest, env.low_water, env.divisor) and env.largest > 1
 
 
 def test_a_function_is_an_episode_of_one_step():
-    workload = bench.measure_task(Serial(), sphere(), "ball", generations=1)
+    environment = {"id": "function:sphere", "dimension": 5}
+    config = validate_config({"environment": environment, "solver": {"population": 8}, "noise": {"size": 1000}}, "test")
+    workload = bench.measure_task(Serial(), config, "ball", generations=1)
     assert workload.longest == workload.step == workload.seconds and workload.variation == 0
     assert (workload.largest, workload.episodes) == (1, 8)
 
 
-@pytest.mark.parametrize(
-    ("section", "steps"),
-    [
-        ({"id": "Pendulum-v1"}, 200),
-        ({"id": "Pendulum-v1", "max_steps": 70}, 70),
-        ({"id": "path/to/own.py:Env"}, None),
-    ],
-)
-def test_the_longest_episode_is_a_time_limit(section, steps):
-    assert constants.longest_episode(validate_config({"environment": section}, "test")) == steps
+def test_the_longest_episode_is_a_time_limit():
+    pendulum, own = {"id": "Pendulum-v1"}, {"id": "path/to/own.py:Env"}
+    for section, steps in ((pendulum, 200), ({**pendulum, "max_steps": 70}, 70), (own, None)):
+        assert constants.longest_episode(validate_config({"environment": section}, "test")) == steps
 
 
-def test_a_file_holds_what_was_measured(tmp_path):
+def test_a_file_holds_what_was_measured_and_is_left_as_it_was_where_that_is_tried(tmp_path):
     workload = parse_workload("10,20,0.5,0.1").model_copy(update={"largest": 8, "step": 0.01})
     measured = Constants(machine=Machine(cores=3, episode=1e-6), task=workload, measured={"ranks": 3})
     constants.write_constants(measured, str(tmp_path / "constants.yaml"))
     assert read_constants(tmp_path / "constants.yaml") == measured
     with pytest.raises(ConfigError, match=r"--out .*: cannot be written"):
         constants.write_constants(measured, str(tmp_path / "absent" / "constants.yaml"))
+    before = read_files(tmp_path)
+    for name in ("constants.yaml", "new.yaml", "/dev/null"):
+        constants.write_constants(None, str(tmp_path / name))
+    assert read_files(tmp_path) == before
 
 
 @pytest.mark.parametrize("ranks", [0, 2])
 def test_bench_measures_what_simulate_needs(ranks, run_mpies, write_config, tmp_path):
     config = write_config(CARTPOLE)
-    measured = run_mpies(ranks, "bench", config, "--out", "constants.yaml", "--repeats", "1", "--generations", "1")
+    words = ["--out", "constants.yaml", "--repeats", "1", "--generations", "1"]
+    measured = run_mpies(ranks, "bench", config, *words, code=0)
     assert "WARNING" not in measured.stderr
-    assert measured.code == 0 and measured.stdout == (tmp_path / "constants.yaml").read_text()
+    assert measured.stdout == (tmp_path / "constants.yaml").read_text()
     found = yaml.safe_load(measured.stdout)
-    assert found["machine"]["cores"] == max(1, ranks) and found["task"]["episodes"] == 32
-    assert found["task"]["longest"] == pytest.approx(50 * found["task"]["step"])
-    assert found["task"]["largest"] > 1
+    assert found["machine"]["cores"] == max(1, ranks) and found["task"]["episodes"] == 16
+    assert found["task"]["longest"] == pytest.approx(60 * found["task"]["step"]) and found["task"]["largest"] > 1
     assert 1e8 < found["machine"]["core_streaming"] < 1e12
-    shown = run_mpies(0, "simulate", config, "--constants", "constants.yaml", "--ranks", "1,2", "--json")
-    assert shown.code == 0 and 0.05 < json.loads(shown.stdout)[0][0]["efficiency"] <= 1
+    shown = run_mpies(0, "simulate", config, "--constants", "constants.yaml", "--ranks", "1,2", "--json", code=0)
+    assert 0.05 < json.loads(shown.stdout)[0][0]["efficiency"] <= 1
 
 
 @pytest.mark.parametrize(
@@ -160,10 +143,3 @@ def test_mistakes_are_one_line_before_anything_is_measured(words, message, here)
     (here / "folder").mkdir()
     assert_refused(invoke("bench", "--repeats", "1", *words), message)
     assert not list((here / "folder").iterdir())
-
-
-def test_whether_a_file_can_be_written_is_found_out_without_a_trace(tmp_path):
-    (tmp_path / "old.yaml").write_text("old")
-    for name in ("old.yaml", "new.yaml", "/dev/null"):
-        constants.write_constants(None, str(tmp_path / name))
-    assert [file.name for file in tmp_path.iterdir()] == ["old.yaml"] and (tmp_path / "old.yaml").read_text() == "old"

@@ -1,6 +1,8 @@
-"""One rank of a job: its exit codes, and one line for each mistake."""
+"""One rank of a job: its exit codes, one line for each mistake, what it imports, and one run for each seed."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,19 +11,22 @@ from pathlib import Path
 import pytest
 
 import mpies
+from mpies.config.loading import resolved
 from mpies.runs.formats.checkpoint import newest_checkpoint
 from mpies.runs.formats.ledger import read_records
 from mpies.runs.formats.metrics import read_digests, read_metrics
-from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, assert_refused, invoke, read_files, wait_for
-
-MISTAKES = [
-    (["noise.size=20"], ["noise.size", "58"]),  # parameters of the policy: 4 * 8 + 8 + 8 * 2 + 2
-    (["environment.id=CartPool-v1"], ["CartPool-v1", "did you mean CartPole-v"]),
-    (["--out", "/proc/nowhere"], ["/proc/nowhere", "choose another --out"]),
-]
+from mpies.runs.reader import read_run_config
+from tests.support import CARTPOLE, ENDLESS, FAULTY, FAULTY_MODULE, HOME, assert_refused, invoke, read_files, wait_for
 
 
-@pytest.mark.parametrize(("arguments", "words"), MISTAKES)
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["noise.size=20"], ["noise.size", "58"]),  # parameters of the policy: 4 * 8 + 8 + 8 * 2 + 2
+        (["environment.id=CartPool-v1"], ["CartPool-v1", "did you mean CartPole-v"]),
+        (["--out", "/proc/nowhere"], ["/proc/nowhere", "choose another --out"]),
+    ],
+)
 def test_a_mistake_ends_training_with_one_line_and_nothing_written(arguments, words, write_config, here):
     config, before = write_config(CARTPOLE), read_files(here)
     assert_refused(invoke("train", config, *arguments), *words)
@@ -93,5 +98,50 @@ def test_an_end_that_lies_behind_is_evaluated(every, digests_of, start_mpies, ru
     assert len(rows) == made and rows[-1]["eval_mean"] and read_digests(run)[:10] == digests_of(CARTPOLE)[:made]
     assert newest_checkpoint(run, print)[1]["generation"] == made
     assert mpies.load(run).policy().generation == mpies.Policy.load(run / "policy.h5").generation == made
-    again = run_mpies(0, "train", config, *options, "stop.generations=3")
-    assert again.code == 0 and "is complete" in again.stdout + again.stderr
+    again = run_mpies(0, "train", config, *options, "stop.generations=3", code=0)
+    assert "is complete" in again.stdout + again.stderr
+
+
+def test_seeds_are_runs_of_their_own_the_same_on_two_ranks_and_resume(run_mpies, write_config, tmp_path):
+    train = ["train", write_config(CARTPOLE.replace("generations: 10", "generations: 3")), "--out"]
+    run_mpies(0, *train, "alone", "--seeds", "2", code=0)
+    run_mpies(2, *train, "pair", "--seeds", "1..2", code=0)
+    configs = [resolved(read_run_config(tmp_path / f"alone-seed-{seed}")) for seed in (1, 2)]
+    assert [config.pop("seed") for config in configs] == [1, 2] and configs[0] == configs[1]
+    digests = {run.name: read_digests(run) for run in tmp_path.glob("*-seed-*")}
+    first, second = digests["alone-seed-1"], digests["alone-seed-2"]
+    assert first == digests["pair-seed-1"] and second == digests["pair-seed-2"] and first[0] != second[0]
+    run_mpies(0, *train, "alone", "--seeds", "2..2", "stop.generations=4", code=0)
+    longer = read_digests(tmp_path / "alone-seed-2")
+    assert longer[:3] == second and len(longer) == 4 and len(read_digests(tmp_path / "alone-seed-1")) == 3
+    # A later seed that is there is refused before ranks are started: they would go on with it, as with a run of theirs.
+    shutil.rmtree(tmp_path / "alone-seed-1")
+    refused = run_mpies(0, *train, "alone", "--seeds", "2", "--resume", "never", "--ranks", "1")
+    assert_refused(refused, "alone-seed-2: contains a run already; ")
+    assert not (tmp_path / "alone-seed-1").exists()
+
+
+NOTE = """
+import atexit, json, os, sys
+
+def note():
+    if "OMPI_COMM_WORLD_RANK" in os.environ and "mpies" in sys.modules:
+        with open(os.path.join(os.environ["NOTES"], os.environ["OMPI_COMM_WORLD_RANK"]), "w") as file:
+            json.dump(sorted(sys.modules), file)
+
+atexit.register(note)
+"""
+SHOWN = {"rich", "matplotlib", "IPython", "html", "mpies.report.page"}  # what people look at
+WRITTEN = {"h5py", "tensorboard", "wandb", "mpies.solvers.check"}
+OF_OTHERS = {"xml.etree", "cma", "nevergrad", "torch", "mpies.launch.supervisor"}  # backends and solvers not in use
+
+
+def test_a_rank_that_plays_imports_nothing_that_others_show_or_write(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(NOTE)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(HOME)]), "NOTES": str(tmp_path)}
+    command = [sys.executable, "-m", "mpies", "train", "cartpole", "--ranks", "2", "stop.generations=1"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    root, player = (set(json.loads((tmp_path / rank).read_text())) for rank in "01")
+    assert "mpies.training.trainer" in player and "h5py" in root
+    assert player & (SHOWN | WRITTEN | OF_OTHERS) == set()
+    assert root & (SHOWN | OF_OTHERS) == set()

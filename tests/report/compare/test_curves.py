@@ -6,7 +6,7 @@ import pytest
 from mpies.core.errors import RunError
 from mpies.report.compare.curves import NEEDED, read_curves
 from mpies.runs.reader import RunView
-from tests.report.web.served_runs import line
+from tests.report.web.served_runs import append, line
 from tests.support import assert_refused, invoke
 
 
@@ -25,24 +25,12 @@ def test_a_view_reads_what_was_added_to_a_run_also_why_it_has_ended_and_no_versi
     run = run_folder / "first"
     view = RunView(run)
     before = read_curves(view)
-    for file, added in (
-        ("metrics.csv", line(4)),
-        ("config.yaml", "versions:\n"),
-        ("finished.yaml", "reason: solved\n"),
-    ):
-        with open(run / file, "a") as opened:
-            opened.write(added)
+    append(run / "metrics.csv", line(4))
+    append(run / "config.yaml", "versions:\n")
+    append(run / "finished.yaml", "reason: solved\n")
     after = read_curves(view)
     assert (len(before), before.reason) == (3, "")  # what was read before did not change
     assert (len(after), after.reason, after.versions, after.machines) == (4, "solved", {}, ())
-
-
-def test_the_metrics_of_another_program_are_no_generations(run_folder, tmp_path):
-    (run_folder / "first/metrics.csv").write_text("epoch,loss\n1,0.5\n")
-    with pytest.raises(RunError, match="has no generation yet"):
-        read_curves(run_folder / "first")
-    ended = invoke("compare", run_folder / "first", run_folder / "group", "--out", tmp_path / "out")
-    assert_refused(ended, "has no generation yet")
 
 
 BAD_CONFIGS = "model: resnet\n", "environment: {id: CartPole-v1}\nversions:\n", "environment: [1]\nsolver: 2\n"
@@ -64,17 +52,18 @@ def test_a_config_or_metrics_that_are_damaged_or_of_another_program_are_refused(
         assert_refused(ended, f"{file}: lacks {lacks}; give the directory of a run")
 
 
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
+def test_what_is_no_run_or_has_no_generation_is_refused(run_folder, tmp_path):
+    (run_folder / "empty").mkdir()
+    (run_folder / "first/metrics.csv").write_text("epoch,loss\n1,0.5\n")  # of another program
+    ended = invoke("compare", run_folder / "first", run_folder / "group", "--out", tmp_path / "out")
+    assert_refused(ended, "has no generation yet")
+    (run_folder / "group/long/metrics.csv").unlink()
+    for path, words in (
         ("", r"config\.yaml: is absent or damaged; give the directory of a run, such as /.*/"),
         ("first/config.yaml", r"first/config\.yaml: is a file, not a run; give the directory of a run$"),
         ("empty", r"config\.yaml: is absent or damaged; give the directory of a run$"),
+        ("first", "has no generation yet"),
         ("group/long", "has no generation yet"),
-    ],
-)
-def test_what_is_no_run_is_refused(path, words, run_folder):
-    (run_folder / "empty").mkdir()
-    (run_folder / "group/long/metrics.csv").unlink()
-    with pytest.raises(RunError, match=words):
-        read_curves(run_folder / path)
+    ):
+        with pytest.raises(RunError, match=words):
+            read_curves(run_folder / path)

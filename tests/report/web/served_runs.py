@@ -1,5 +1,6 @@
-"""Fixtures: run directories with made-up numbers, and a server of the dashboard over them."""
+"""Run directories with made-up numbers, a server of the dashboard over them, and what asks it."""
 
+import http.client
 import threading
 
 import pytest
@@ -29,6 +30,27 @@ def known_to(server):
     return {"Cookie": f"other=1; {server.cookie}={server.token}"}
 
 
+def ask(server, path, method="GET", **headers):
+    """Status, headers and content of an answer; the path is sent as it is."""
+    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
+    connection.request(method, path, headers=known_to(server) | headers)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, answer.headers, content
+
+
+def get(server, path, **headers):
+    """Status and content of an answer."""
+    return ask(server, path, **headers)[::2]
+
+
+def append(path, *texts):
+    """Write texts at the end of a file."""
+    with open(path, "a") as file:
+        file.writelines(texts)
+
+
 @pytest.fixture
 def run_folder(tmp_path):
     """A folder with the runs `first` (3 generations), `group/long` (2,000) and `truncated`, and a secret beside it."""
@@ -51,8 +73,7 @@ def run_folder(tmp_path):
 def server(run_folder):
     """A server of `run_folder` on a free port of this machine."""
     with serve(run_folder, "127.0.0.1", 0) as server:
-        threading.Thread(
-            target=server.serve_forever, args=(0.02,), daemon=True
-        ).start()  # seconds that a stop waits for
+        seconds = 0.02  # that a stop waits for
+        threading.Thread(target=server.serve_forever, args=(seconds,), daemon=True).start()
         yield server
         server.shutdown()

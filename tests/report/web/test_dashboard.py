@@ -1,31 +1,18 @@
 """The dashboard's server: what it answers, and what it refuses."""
 
 import gzip
-import http.client
 import json
 import os
+from itertools import product
 
 import pytest
 
 from mpies.core.errors import ConfigError
 from mpies.report.web.dashboard import serve
-from tests.report.web.served_runs import known_to, line
+from mpies.report.web.run_update import list_pictures, read_update
+from mpies.runs.reader import RunView
+from tests.report.web.served_runs import append, ask, get, line
 from tests.support import read_files
-
-
-def ask(server, path, method="GET", **headers):
-    """Status, headers and content of an answer; the path is sent as it is."""
-    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=10)
-    connection.request(method, path, headers=known_to(server) | headers)
-    answer = connection.getresponse()
-    content = answer.read()
-    connection.close()
-    return answer.status, answer.headers, content
-
-
-def get(server, path, **headers):
-    """Status and content of an answer."""
-    return ask(server, path, **headers)[::2]
 
 
 def test_runs_and_updates_are_answered_as_json_small_and_compressed(server):
@@ -42,25 +29,19 @@ def test_what_a_client_has_already_is_not_sent_again(server, run_folder):
     known = {"If-None-Match": headers["ETag"]}
     assert status == 200 and content
     assert get(server, "/api/run?name=first", **known) == (304, b"")
-    with open(run_folder / "first" / "metrics.csv", "a") as file:
-        file.write(line(4))
+    append(run_folder / "first/metrics.csv", line(4))
     assert get(server, "/api/run?name=first", **known)[0] == 200
 
 
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
-        *(("/", b"<title>"), ("/page.js", b"use strict"), ("/page.css", b"body")),
-        *(("/uPlot.js", b"uPlot"), ("/uPlot.css", b"{"), ("/file?run=group/long&file=best.h5", b"a policy" * 100)),
-    ],
-)
-def test_the_page_is_part_of_the_package_and_a_download_is_named_after_its_run(path, words, server, run_folder):
-    status, headers, content = ask(server, path)
-    assert status == 200 and words in content and "default-src 'self'" in headers["Content-Security-Policy"]
-    if "best.h5" in path:
-        assert headers["Content-Disposition"] == "attachment; filename*=UTF-8''group-long-best.h5"
-        os.truncate(run_folder / "group/long/best.h5", 2**40)  # more than the memory holds
-        assert get(server, path)[0] == 404
+def test_the_page_is_part_of_the_package_and_a_download_is_named_after_its_run(server, run_folder):
+    page = {"/": b"<title>", "/page.js": b"use strict", "/page.css": b"body", "/uPlot.js": b"uPlot", "/uPlot.css": b"{"}
+    download = "/file?run=group/long&file=best.h5"
+    for path, words in {**page, download: b"a policy" * 100}.items():
+        status, headers, content = ask(server, path)
+        assert status == 200 and words in content and "default-src 'self'" in headers["Content-Security-Policy"], path
+    assert headers["Content-Disposition"] == "attachment; filename*=UTF-8''group-long-best.h5"
+    os.truncate(run_folder / "group/long/best.h5", 2**40)  # more than the memory holds
+    assert get(server, download)[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -114,18 +95,10 @@ def test_the_printed_address_hands_over_a_cookie_and_the_cookie_is_enough(server
     assert get(server, f"/api/runs?token={server.token}", Cookie="")[0] == 200  # for scripts
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-        {"Origin": "https://evil.example"},
-        {"Origin": "null"},
-        {"Origin": "http://localhost:1", "Host": "localhost:2"},
-    ],
-)
-def test_another_site_has_no_answer_even_with_the_cookie(headers, server):
-    for path in ("/api/runs", "/api/compare?run=first", "/file?run=first&file=best.h5"):
+def test_another_site_has_no_answer_even_with_the_cookie(server):
+    foreign = [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": "https://evil.example"}]
+    foreign += [{"Origin": "null"}, {"Origin": "http://localhost:1", "Host": "localhost:2"}]
+    for headers, path in product(foreign, ("/api/runs", "/api/compare?run=first", "/file?run=first&file=best.h5")):
         status, content = get(server, path, **headers)
         assert status == 403 and content == b"403 another site has asked; only the page itself may\n"
     own = {"Host": "localhost:2", "Origin": "http://localhost:2", "Sec-Fetch-Site": "same-origin"}
@@ -141,6 +114,29 @@ def test_reading_changes_no_file(server, run_folder):
     for path in ("/", "/api/runs", "/api/run?name=first", "/file?run=first&file=best.h5"):
         assert get(server, path)[0] == 200
     assert state() == before
+
+
+def test_pictures_and_films_are_listed_and_sent_also_in_parts(server, run_folder):
+    run, view, picture = run_folder / "first", RunView(run_folder, "first"), run_folder / "first/reward.png"
+    (run / "film.mp4").write_bytes(bytes(range(256)) * 10)
+    picture.write_bytes(b"a picture")
+    for name in (".unfinished.mp4", "drawing.svg"):
+        (run / name).touch()
+    (run / "link.png").symlink_to(run_folder.parent / "secret.txt")
+    assert [name for name, _ in list_pictures(view)] == ["film.mp4", "reward.png"]
+    assert [name for name, _ in read_update(view)["pictures"]] == ["film.mp4", "reward.png"]
+    assert get(server, "/file?run=first&file=reward.png") == (200, b"a picture")
+    hidden = "link.png ../../secret.txt ranks.json drawing.svg absent.png ..%2Ffirst%2Freward.png %00.png"
+    for file in hidden.split():
+        assert get(server, f"/file?run=first&file={file}")[0] == 404
+    parts = ("bytes=5-9", 206, 5, 5), ("bytes=2550-", 206, 246, 10), ("bytes=9999-", 200, 0, 2560), ("x", 200, 0, 2560)
+    for wanted, *answered in parts:
+        status, headers, content = ask(server, "/file?run=first&file=film.mp4", Range=wanted)
+        assert [status, content[0], len(content)] == answered and headers["Content-Type"] == "video/mp4"
+    os.utime(picture, ns=(0, 10**18 + 10**8))
+    before = list_pictures(view)
+    os.utime(picture, ns=(0, 10**18 + 9 * 10**8))  # drawn twice in a second
+    assert list_pictures(view) != before
 
 
 def test_errors_are_one_line(tmp_path, server):

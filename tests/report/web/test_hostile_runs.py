@@ -11,8 +11,7 @@ import pytest
 from mpies.config.loading import parse_settings
 from mpies.report.web import run_index
 from mpies.runs.reader import RunView
-from tests.report.web.served_runs import CONFIG, HEADER, line
-from tests.report.web.test_dashboard import get
+from tests.report.web.served_runs import CONFIG, HEADER, get, line
 
 OWNER = {"job": "a", "token": "b", "host": "h", "pid": 1, "start": 1, "boot": "", "namespace": "", "beat": 1}
 DEEP = "[" * 100_000
@@ -52,13 +51,9 @@ ODD = {  # all that can be shown is shown
 
 def strict(answer):
     """The values of an answer, which must be JSON as browsers read it."""
-
-    def refuse(number):
-        raise ValueError(number)
-
     status, content = answer
     assert status in (200, 422), content
-    return json.loads(content, parse_constant=refuse) if status == 200 else content
+    return json.loads(content, parse_constant=pytest.fail) if status == 200 else content
 
 
 @pytest.mark.parametrize("name", [*BAD, *ODD])

@@ -35,9 +35,8 @@ def test_settings_are_grouped_over_seeds_with_the_best_first(tmp_path):
     assert find_sweeps(tmp_path) == ["runs/first"] and find_sweeps(tmp_path / "runs" / "first") == ["."]
     found = read_sweep_table(tmp_path, "runs/first")
     assert found["keys"] == [{"key": "solver.sigma", "short": "sigma"}]
-    assert [(group["settings"]["solver.sigma"], group["rank"], group["mean"]) for group in found["groups"]] == [
-        *(("0.3", 1, 40.0), ("0.1", 2, 15.0), ("0.2", None, None))
-    ]
+    ranked = [(group["settings"]["solver.sigma"], group["rank"], group["mean"]) for group in found["groups"]]
+    assert ranked == [("0.3", 1, 40.0), ("0.1", 2, 15.0), ("0.2", None, None)]
     assert found["groups"][1]["interval"] == pytest.approx(12.706 * 5.0) and found["groups"][0]["interval"] == 3.0
     assert [trial["name"] for trial in found["groups"][0]["trials"]] == ["runs/first/a", "runs/first/b"]
     assert found["groups"][2]["trials"][1]["reason"] == "it broke" and found["groups"][2]["ended"] == 1

@@ -71,11 +71,10 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_policy_file_that_a_stranger_has_made_is_refused_in_one_line(case, tmp_path):
-    texts, values = HOSTILE[case]
+    texts, arrays = HOSTILE[case]
     attributes = {"config": CONFIG, "generation": 7} | texts
-    arrays = {name: value for name, value in (ARRAYS | values).items() if value is not None}
     path = tmp_path / "x.h5"
-    path.write_bytes(hdf5.pack(arrays, {name: value for name, value in attributes.items() if value is not None}))
+    path.write_bytes(hdf5.pack(ARRAYS | arrays, {name: one for name, one in attributes.items() if one is not None}))
     export = "export", path, "--to", tmp_path / "x.py"
     for command in (("evaluate", path), ("play", path, "--video", "x.gif"), export):
         assert_refused(invoke(*command), "" if case == "statistics" else str(path))
@@ -84,9 +83,8 @@ def test_a_policy_file_that_a_stranger_has_made_is_refused_in_one_line(case, tmp
 def test_what_a_policy_must_know_of_an_environment_is_packed_and_unpacked():
     low, high = np.array([-1, -np.inf], np.float32), np.array([0.1, np.inf], np.float32)
     actions = (Discrete(3), Continuous(low, high), Composite((Binary(2), Discrete(4), Continuous(low, high))))
-    for action, shape in ((actions[0], None), (actions[1], (1, 2, 3)), (actions[2], None)):
-        one = Interface(6, action, shape)
-        other = Interface.unpack(one.pack())
+    for action, shape in zip(actions, (None, (1, 2, 3), None), strict=True):
+        other = Interface.unpack(Interface(6, action, shape).pack())
         assert (other.observation_size, other.shape, repr(other.action)) == (6, shape, repr(action))
 
 

@@ -1,6 +1,5 @@
-"""evaluations.csv has a row for each held-out episode, once, whatever is cut off or refused."""
+"""metrics.csv: what is complete is read.  evaluations.csv has each held-out episode once, whatever is cut off."""
 
-import csv
 import json
 import os
 
@@ -8,9 +7,44 @@ import numpy as np
 import pytest
 
 from mpies.runs.files import keep_aside
+from mpies.runs.formats.metrics import format_header, format_return, format_row, read_digests, read_metrics
 from mpies.runs.formats.tables import EvaluationsFile, RanksFile, read_history
 from mpies.runs.snapshot import Evaluation
 from tests.runs.conftest import make_snapshot, record
+from tests.support import read_csv
+
+CUT_OFF = ["", "3,", "3,4.5", "3,4.5,0.1", "3,4.5,0.1,ab"]
+DAMAGED = ["1;2,3,x", "q,2,3,x", ",2,3,x", "-1,2,3,x", "1,2,3,x,", "\0,2,3,x", "1.0,2,3,x", "9" * 5000 + ",2,3,x"]
+
+
+@pytest.mark.parametrize(("first", "last"), [*(("1,2,3,x", last) for last in CUT_OFF), *((one, "") for one in DAMAGED)])
+def test_a_line_of_metrics_that_is_cut_off_or_damaged_is_left_out(tmp_path, first, last):
+    (tmp_path / "metrics.csv").write_text(f"generation,seconds,mean,digest\n{first}\n2,3,4,y\n{last}")
+    complete = {"2": "y"} if first in DAMAGED else {"1": "x", "2": "y"}
+    assert [row["generation"] for row in read_metrics(tmp_path)] == [*complete]
+    assert read_digests(tmp_path) == [*complete.values()]
+
+
+def test_without_a_file_or_its_header_there_are_no_metrics(tmp_path):
+    assert read_metrics(tmp_path) == []
+    for content in ("generation,sec", "genera4ion,seconds,mean,digest\n1,2,3,x\n"):
+        (tmp_path / "metrics.csv").write_text(content)
+        assert read_metrics(tmp_path) == []
+
+
+def test_metrics_are_read_as_they_were_written(tmp_path):
+    columns = ["generation", "seconds", "eval_mean", "failures", "ratio", "digest"]
+    row = {"generation": 3, "seconds": 0.123456789012, "failures": True, "ratio": float("nan"), "digest": "ab"}
+    (tmp_path / "metrics.csv").write_text(format_header(columns) + format_row(columns, row))
+    read = {"seconds": "0.123456789", "eval_mean": "", "failures": "1", "ratio": "nan", "digest": "ab"}
+    assert read_metrics(tmp_path) == [{"generation": "3", **read}]
+    assert format_row(columns, read_metrics(tmp_path)[0]) == format_row(columns, row)
+
+
+def test_a_return_has_as_many_digits_as_it_needs():
+    shown = {-0.0: "0.00", -1e-6: "-1e-06", -0.0012345: "-0.00123", 0.1: "0.10", -123.456: "-123.46", 1e15: "1e+15"}
+    assert {value: format_return(value) for value in shown} == shown
+
 
 HEADER = "generation,seconds,return,length\n"
 EVALUATION = Evaluation.of(np.array([1.5, np.nan, 1 / 3]), np.array([10, 0, 12]))
@@ -26,7 +60,7 @@ def write(path, generation, *numbers):
 
 def generations(path):
     """Of the rows, in order."""
-    return [int(row["generation"]) for row in csv.DictReader(path.read_text().splitlines())]
+    return [int(row["generation"]) for row in read_csv(path)]
 
 
 @pytest.fixture
@@ -42,7 +76,7 @@ def test_each_episode_that_worked_has_a_row_and_what_is_newer_than_the_run_is_ev
     assert generations(path) == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
-def test_a_row_that_was_cut_off_or_damaged_costs_no_other_one(path):
+def test_a_row_that_was_cut_off_or_damaged_costs_no_other_one_and_line_ends_of_a_spreadsheet_cost_none(path):
     write(path, 0, 1, 2)
     path.write_bytes(path.read_bytes()[:-4])
     write(path, 1, 2)
@@ -55,9 +89,6 @@ def test_a_row_that_was_cut_off_or_damaged_costs_no_other_one(path):
         path.write_text(content)
         write(path, 1, 2)
         assert generations(path) == [2, 2]
-
-
-def test_the_line_ends_of_a_spreadsheet_cost_no_row(path):
     write(path, 0, 1, 2)
     before = path.read_bytes()
     path.write_bytes(before.replace(b"\n", b"\r\n"))

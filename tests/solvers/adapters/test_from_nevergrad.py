@@ -5,22 +5,22 @@ import pytest
 
 from mpies.core.errors import SolverProblem
 from mpies.solvers import find_solver
-from tests.solvers.single_generation import FunctionLoop
+from tests.solvers.single_generation import FunctionLoop, begin
+
+
+def find(name):
+    pytest.importorskip("nevergrad", reason="nevergrad is not installed")
+    return find_solver(f"nevergrad:{name}")
 
 
 def test_an_optimiser_is_found_by_name():
-    pytest.importorskip("nevergrad", reason="nevergrad is not installed")
-    solver_class = find_solver("nevergrad:TBPSA")
-    assert solver_class.Options().kind == "nevergrad:TBPSA"
+    assert find("TBPSA").Options().kind == "nevergrad:TBPSA"
     with pytest.raises(ValueError, match=r"one of its [0-9]+ optimisers, such as TBPSA"):
         find_solver("nevergrad:TBSPA")
 
 
 def test_the_mean_is_the_recommendation():
-    pytest.importorskip("nevergrad", reason="nevergrad is not installed")
-    solver_class = find_solver("nevergrad:OnePlusOne")
-    solver = solver_class(solver_class.Options(population=1, sigma=0.5), 2, seed=4)
-    solver.start([3.0, -3.0])
+    solver = begin(find("OnePlusOne"), 2, [3.0, -3.0], seed=4, population=1, sigma=0.5)
     members = []
     loop = FunctionLoop(solver, lambda x: members.append(x.copy()) or -float(x @ x))
     returns = [loop.run_generation().returns[0] for _ in range(30)]
@@ -29,12 +29,9 @@ def test_the_mean_is_the_recommendation():
 
 
 def test_an_optimiser_that_cannot_go_on_is_one_line():
-    pytest.importorskip("nevergrad", reason="nevergrad is not installed")
-    solver_class = find_solver("nevergrad:Powell")
-    solver = solver_class(solver_class.Options(population=4), 2)
+    powell = find("Powell")
     with pytest.raises(SolverProblem, match=r"solver.kind nevergrad:Powell: the optimiser raises .*; use pop"):
-        solver.start([3.0, -3.0])
-        solver.ask()
+        begin(powell, 2, [3.0, -3.0], population=4).ask()
 
 
 def test_without_the_package_the_cure_is_named(monkeypatch):

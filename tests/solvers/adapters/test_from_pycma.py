@@ -6,24 +6,19 @@ import pytest
 
 from mpies.solvers.adapters.from_pycma import CMAES
 from mpies.solvers.base import Results
-from tests.solvers.single_generation import FunctionLoop
+from tests.solvers.single_generation import FunctionLoop, begin, sphere
 
 D = 5
 
 
-def begin(value, dimension=D, **options):
-    solver = CMAES(CMAES.Options(population=8, sigma=0.5, **options), dimension, seed=4)
-    solver.start(np.ones(dimension))
-    return solver, FunctionLoop(solver, value)
-
-
-def sphere(x):
-    return -float(np.sum(np.square(x, dtype=np.float64)))
+def begin_cma(dimension=D, **options):
+    solver = begin(CMAES, dimension, seed=4, population=8, sigma=0.5, **options)
+    return solver, FunctionLoop(solver, sphere)
 
 
 @pytest.mark.parametrize("restarts", ["ipop", "bipop"])
 def test_restarts_keep_the_best_mean_and_go_on_bit_for_bit(restarts):
-    solver, loop = begin(sphere, dimension=2, restarts=restarts)
+    solver, loop = begin_cma(2, restarts=restarts)
     values = []
     for _ in range(170):
         loop.run_generation()
@@ -44,7 +39,7 @@ def test_restarts_keep_the_best_mean_and_go_on_bit_for_bit(restarts):
 def test_the_mean_of_the_best_finished_run_is_kept(restarts, monkeypatch):
     """Each run of pycma ends after one of its generations; the second is worse than the first, the third better."""
     monkeypatch.setattr(cma.CMAEvolutionStrategy, "stop", lambda self: {"test": 1})
-    solver, _ = begin(sphere, restarts=restarts)
+    solver, _ = begin_cma(restarts=restarts)
     ended, restart = [], solver._restart
     solver._restart = lambda: ended.append(solver.strategy.mean.copy()) or restart()
     means = []
@@ -58,7 +53,7 @@ def test_the_mean_of_the_best_finished_run_is_kept(restarts, monkeypatch):
 
 @pytest.mark.parametrize("covariance", ["full", "vd", "vkd"])
 def test_the_sigma_that_is_reported_is_of_the_size_of_the_members_noise(covariance):
-    solver, loop = begin(sphere, covariance=covariance)
+    solver, loop = begin_cma(covariance=covariance)
     for _ in range(150):
         loop.run_generation()
     assert solver.report()["sigma"] < 1e-3
@@ -67,7 +62,7 @@ def test_the_sigma_that_is_reported_is_of_the_size_of_the_members_noise(covarian
 
 def test_weight_decay_is_a_cost_per_mean_squared_parameter():
     """It pulls towards zero; estool's CMA-ES has the sign wrong."""
-    solver, _ = begin(sphere, weight_decay=0.5)
+    solver, _ = begin_cma(weight_decay=0.5)
     proposal, costs, returns = solver.ask(), [], np.arange(8.0)
     solver.strategy.tell = lambda candidates, told: costs.extend(told)
     solver.tell(proposal, Results.of(returns), np.zeros((0, D), np.float32))

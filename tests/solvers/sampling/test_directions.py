@@ -13,7 +13,7 @@ from mpies.solvers.openai_es import OpenAIESOptions
 from mpies.solvers.sampling import directions
 from mpies.solvers.sampling.directions import Directions
 from mpies.solvers.sampling.noise import build_table
-from tests.solvers.single_generation import FunctionLoop
+from tests.solvers.single_generation import FunctionLoop, sphere, sum_in_blocks
 
 TABLE = build_table(1 << 16)
 MATRICES = ((0, 70, 13), (910 + 13, 13, 5), (988 + 5, 5, 1))  # of layers 70 - 13 - 5 - 1, with biases
@@ -112,10 +112,7 @@ def test_any_split_of_the_coordinates_gives_the_same_bits(cuts, rank, tile):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(directions, "TILE", tile)
         whole = layout(rank).moments(TABLE, INDICES, weights_of(1), 0, DIMENSION)
-        parts = [
-            layout(rank).moments(TABLE, INDICES, weights_of(1), start, stop)
-            for start, stop in itertools.pairwise(bounds)
-        ]
+        parts = [layout(rank).moments(TABLE, INDICES, weights_of(1), *block) for block in itertools.pairwise(bounds)]
     assert np.concatenate(parts, axis=1).tobytes() == whole.tobytes()
 
 
@@ -136,30 +133,21 @@ def begin(kind):
     return solver
 
 
-def loop_of(solver, bounds):
-    """A loop that sums the moments in blocks of the coordinates between these bounds."""
-    sum_block = solver.moments
-
-    def sum_blocks(indices, weights, start, stop):
-        assert (start, stop) == (0, DIMENSION)
-        blocks = [sum_block(indices, weights, low, high) for low, high in itertools.pairwise(bounds)]
-        return np.concatenate(blocks, axis=1)
-
-    solver.moments = sum_blocks
-    return FunctionLoop(solver, lambda x: -float(np.sum(x.astype(np.float64) ** 2)), TABLE, lambda x: x[:2])
+def loop_of(solver, bounds=(0, DIMENSION)):
+    sum_in_blocks(solver, bounds)
+    return FunctionLoop(solver, sphere, TABLE, lambda x: x[:2])
 
 
 @pytest.mark.parametrize("kind", TAKERS)
 def test_solvers_improve_along_them_to_the_same_bits_on_any_split_and_after_a_restart(kind):
     assert "openai_es" in TAKERS
     one, other = begin(kind), begin(kind)
-    loop, split = loop_of(one, [0, DIMENSION]), loop_of(other, [0, 333, 666, DIMENSION])
+    loop, split = loop_of(one), loop_of(other, [0, 333, 666, DIMENSION])
     for generation in range(40):
         loop.run_generation(), split.run_generation()
         assert one.mean.tobytes() == other.mean.tobytes()
         if generation == 20:
-            state = {name: np.array(value) for name, value in other.state().items()}
-            other = type(one)(one.options, DIMENSION, 3)  # its directions are in the state
-            other.restore(state)
+            state, other = other.state(), type(one)(one.options, DIMENSION, 3)  # its directions are in the state
+            other.restore({name: np.array(value) for name, value in state.items()})
             split = loop_of(other, [0, 1, 142, 500, 998, DIMENSION])
     assert np.linalg.norm(one.mean) < 0.99 * np.sqrt(DIMENSION)

@@ -1,6 +1,6 @@
-"""Populations and means, played by an Evaluator."""
+"""Populations and means, played by an Evaluator, and the specs that members are sampled from."""
 
-import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +9,11 @@ from mpies.comm import connect
 from mpies.comm.serial import Serial
 from mpies.config.loading import validate_config
 from mpies.rollouts.batch import rollout_record
+from mpies.solvers.base import Gaussian
 from mpies.training.control import Control, TrainingStopped
 from mpies.training.evaluation.evaluator import Evaluator, results_of_members
-from mpies.training.evaluation.generation import Part, QueueKey
+from mpies.training.evaluation.generation import GenerationSpec, Part, QueueKey
+from mpies.training.evaluation.overlap import EarlySpecs
 from mpies.training.learner import Learner
 from mpies.training.task import Task
 from mpies.training.update import Updater, make_solver
@@ -58,10 +60,7 @@ def test_all_ranks_together_play_what_one_plays_alone(ranks):
     assert len(set(expected.results.returns)) > 3
     assert population.indices.tolist() == expected.indices.tolist()
     assert population.busy.shape == (ranks,) and (population.busy >= 0).all() and expected.busy > 0
-    if comm.is_root:
-        assert bits_of(population) == bits_of(expected)
-    else:
-        assert bits_of(population)[:5] == bits_of(expected)[:5] and not population.observations
+    assert bits_of(population) == bits_of(expected)[: None if comm.is_root else 5]  # rank 0 alone has observations
 
 
 def note_draws(rig):
@@ -104,16 +103,10 @@ def test_a_mean_that_reaches_the_target_is_evaluated_again_on_fresh_episodes(ran
 
 
 @pytest.mark.parametrize(("second", "is_confirmed"), [(19.9, False), (20.0, True)])
-def test_a_second_evaluation_at_the_target_confirms(second, is_confirmed, monkeypatch):
+def test_a_second_evaluation_at_the_target_confirms(second, is_confirmed):
     rig = Rig(Serial(), evaluation={"episodes": 7}, stop={"target": 20})
-    means = iter([20.0, second])
-    play = rig.evaluator._play_mean
-
-    def play_with_mean(*args, **kwargs):
-        evaluation, mean = play(*args, **kwargs), next(means)
-        return type(evaluation)(np.full(7, mean), evaluation.lengths)
-
-    monkeypatch.setattr(rig.evaluator, "_play_mean", play_with_mean)
+    means, play = iter([20.0, second]), rig.evaluator._play_mean
+    rig.evaluator._play_mean = lambda *some: replace(play(*some), returns=np.full(7, next(means)))
     assert rig.evaluate_mean().confirmed is is_confirmed
 
 
@@ -139,8 +132,7 @@ def test_the_parts_of_a_generation_are_one_population_in_member_order(ranks):
     whole = rig.evaluate()
     rig.evaluator.queues.clear()
     spec = rig.updater.next_parts()[0][0].spec
-    other = dataclasses.replace(spec, limit=3)
-    divided = rig.evaluator.evaluate([Part(other, 0, 6), Part(spec, 6, 12)], 0)
+    divided = rig.evaluator.evaluate([Part(replace(spec, limit=3), 0, 6), Part(spec, 6, 12)], 0)
     keys = QueueKey(0, "training", 0, 0), QueueKey(0, "training", 0, 6)
     assert tuple(rig.evaluator.queues) == keys and [len(rig.evaluator.queues[key].batch) for key in keys] == [12, 12]
     assert divided.results.returns[6:].tolist() == whole.results.returns[6:].tolist()  # those of the same spec
@@ -154,8 +146,7 @@ def test_what_was_played_before_a_rank_was_lost_is_not_played_again(ranks):
     comm = connect()
     rig, expected = Rig(comm), bits_of(Rig(Serial()).evaluate())[0]
     rig.evaluate()  # all of the generation
-    played = []
-    player, play = rig.task.player, rig.task.player.play
+    played, player, play = [], rig.task.player, rig.task.player.play
     player.play = lambda queues, *rest: played.append(len(queues[0].pending)) or play(queues, *rest)
     rig.evaluator.keep_finished()
     assert not rig.evaluator.queues
@@ -184,3 +175,18 @@ def test_results_of_members_are_means_over_their_episodes():
     assert results.returns[0] == 3 and np.isnan(results.returns[1])
     assert results.sign_returns.tolist() == [2, 0] and results.steps.tolist() == [18, 3]
     assert results.payload.tolist() == [[8, 9], [3, 4]] and results.behaviours.tolist() == [[3], [1]]
+
+
+def test_an_early_spec_keeps_its_vectors_while_the_solver_changes_its_own_and_is_ready_for_one_generation():
+    mean, scale = np.arange(3, dtype=np.float32), np.full(1, 0.5, np.float32)
+    spec = GenerationSpec(Gaussian(mean, scale), np.ones((2, 4), np.float32), 5)
+    early, expected_mean = EarlySpecs(), mean + 7
+    fixed = early.fix(spec, expected_mean)
+    before = [vector.tolist() for vector in fixed.vectors()]
+    for vector in (expected_mean, *spec.vectors()):
+        vector += 1
+    assert [vector.tolist() for vector in fixed.vectors()] == before and fixed.limit == 5
+    assert fixed.proposal.mean.tolist() == [7, 8, 9]
+    assert early.ready is None and early.advance() is None
+    assert early.ready is fixed and early.advance() is fixed
+    assert early.ready is None and not early.state()

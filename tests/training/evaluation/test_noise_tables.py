@@ -2,8 +2,7 @@
 
 import os
 import signal
-import tempfile
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -25,11 +24,10 @@ def whole(tables, seed, size):
 @pytest.fixture
 def opened(tmp_path):
     """Open the same file as another process would: with an open file, and so with locks, of its own."""
-    path, tables = tmp_path / "tables", []
-    path.touch()
+    tables = []
 
     def open_tables():
-        tables.append(NoiseTables(os.open(path, os.O_RDWR)))
+        tables.append(NoiseTables(os.open(tmp_path / "tables", os.O_RDWR | os.O_CREAT)))
         return tables[-1]
 
     yield open_tables
@@ -68,18 +66,9 @@ def test_memory_of_unused_tables_is_given_back(opened):
 
 
 def test_several_fill_a_table_together(opened):
-    found = {}
-
-    def take(tables, number):
-        found[number] = whole(tables, 1, SIZE)
-
-    threads = [threading.Thread(target=take, args=(opened(), number)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for table in found.values():
-        np.testing.assert_array_equal(table, noise.build_table(SIZE, 1))
+    with ThreadPoolExecutor() as pool:
+        for table in list(pool.map(lambda tables: whole(tables, 1, SIZE), [opened() for _ in range(4)])):
+            np.testing.assert_array_equal(table, noise.build_table(SIZE, 1))
 
 
 def test_blocks_that_a_process_died_with_are_filled_by_another(opened, monkeypatch):
@@ -93,9 +82,6 @@ def test_blocks_that_a_process_died_with_are_filled_by_another(opened, monkeypat
     np.testing.assert_array_equal(whole(tables, 1, SIZE), noise.build_table(SIZE, 1))
 
 
-def test_too_little_memory_is_a_mistake_of_the_user():
-    with tempfile.TemporaryFile() as file:
-        tables = NoiseTables(os.dup(file.fileno()))
-        with pytest.raises(NotEnoughSharedMemory, match=r"lower noise\.size"):
-            tables.get(1, 2**44)
-        tables.close()
+def test_too_little_memory_is_a_mistake_of_the_user(opened):
+    with pytest.raises(NotEnoughSharedMemory, match=r"lower noise\.size"):
+        opened().get(1, 2**44)

@@ -1,8 +1,9 @@
-"""Tasks on MuJoCo models in batches: what a user's class may do, and what is refused in one line."""
+"""MuJoCo in batches: what a user's class may do and what is refused in one line, and gymnasium's own tasks."""
 
 import re
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
 import yaml
@@ -11,7 +12,9 @@ import mpies
 from mpies.envs import EnvironmentProblem, MujocoTask, make_env
 from mpies.envs.custom_env import find
 from mpies.envs.mujoco_env import MujocoEnv
+from mpies.envs.mujoco_tasks import TASKS
 from mpies.runs.formats.metrics import read_digests
+from tests.envs.episodes import play
 from tests.support import HOME
 
 pytest.importorskip("mujoco", reason="mujoco is not installed")
@@ -34,7 +37,7 @@ CART = """
 
 
 class Cart(MujocoTask):
-    """Keep the tip of the pole up."""
+    """Keep the tip of the pole up.  `test_base.py` has the tests that it shares with other backends."""
 
     model = CART
     frame_skip, max_steps = 2, 30
@@ -55,95 +58,50 @@ class Cart(MujocoTask):
         return height - np.abs(actions[:, 0]), height < 0.5, {"height": height, "mass": sim.goal}
 
 
-def play(env, seeds, steps=30):
-    """Of each episode, what its steps returned: (observation, reward, over) as bytes."""
-    batch, places = env.open(seeds), np.arange(len(seeds), dtype=np.int32)
-    found = {seed: [batch.observations[place].tobytes()] for place, seed in enumerate(seeds)}
-    for step in range(steps):
-        batch.send(places, np.full((len(places), 1), np.sin(step), np.float32))
-        observations, rewards, over = batch.receive()
-        for row, place in enumerate(places):
-            found[seeds[place]].append((observations[row].tobytes(), rewards[row].tobytes(), bool(over[row])))
-        places = places[~over]
-        if not len(places):
-            break
-    assert not batch.failures
-    batch.close()
-    return found
-
-
-def test_an_episode_is_a_function_of_its_seed_alone():
-    env = MujocoEnv("cart", Cart)
-    together = play(env, [1, 2, 3, 4, 5])
-    assert len({str(value) for value in together.values()}) == 5
-    assert play(env, [3])[3] == together[3]  # in a simulation that was used
-    assert play(MujocoEnv("cart", Cart), [5, 3]) == {3: together[3], 5: together[5]}
-    env.try_out()
-
-
 def test_the_fields_of_the_model_that_varied_are_its_own_again():
     env = MujocoEnv("cart", Cart)
-    before = env.model.body_mass.copy(), env.model.dof_invweight0.copy(), env.model.stat.meaninertia
-    play(env, [1, 2])
-    after = env.model.body_mass, env.model.dof_invweight0, env.model.stat.meaninertia
-    for old, new in zip(before, after, strict=True):
-        np.testing.assert_array_equal(old, new)
+    env.try_out()
+    before = np.hstack([env.model.body_mass, env.model.dof_invweight0, env.model.stat.meaninertia])
+    play(env, [1, 2], steps=30)
+    after = np.hstack([env.model.body_mass, env.model.dof_invweight0, env.model.stat.meaninertia])
+    np.testing.assert_array_equal(after, before)
+
+
+class Bare(Cart):
+    """As Cart, but its episodes begin as the model says."""
+
+    def reset(self, sim, random):
+        sim.goal = np.zeros((len(sim), 1))
 
 
 def test_masses_that_vary_change_what_follows_from_them():
-    class Heavy(Cart):
+    class Heavy(Bare):
+        keyframe = "tilted"
+
         def randomize(self, sim, random):
             sim.vary("body_mass", np.array([[0, 1, 1], [0, 1, 9.0]])[: len(sim)])
 
-        def reset(self, sim, random):
-            sim.qpos = np.full((len(sim), 2), 0.3)
-            sim.goal = np.zeros((len(sim), 1))
-
-        def outcome(self, sim, actions):
-            return sim.qpos[:, 1], np.zeros(len(sim), bool), {}
-
-    env = MujocoEnv("heavy", Heavy)
-    batch = env.open([1, 2])
+    batch = MujocoEnv("heavy", Heavy).open([1, 2])
     assert batch.varied["body_subtreemass"][:, 0].tolist() == [2, 10]
-    places, actions = np.arange(2, dtype=np.int32), np.ones((2, 1), np.float32)
-    batch.send(places, actions)
-    _, angles, _ = batch.receive()
+    batch.send(np.arange(2, dtype=np.int32), np.ones((2, 1), np.float32))
+    angles = batch.receive()[0][:, 1]
     assert angles[0] != angles[1]
 
 
+def of(base=Cart, **attributes):
+    return type("Other", (base,), attributes)
+
+
 def test_a_keyframe_is_where_episodes_begin():
-    class Tilted(Cart):
-        keyframe = "tilted"
-
-        def reset(self, sim, random):
-            sim.goal = np.zeros((len(sim), 1))
-
-    assert MujocoEnv("tilted", Tilted).open([1]).observations[0, 1] == pytest.approx(0.3)
-    Tilted.keyframe = "absent"
-    with pytest.raises(EnvironmentProblem, match=r"tilted: its keyframe is not in the model: .*absent"):
-        MujocoEnv("tilted", Tilted)
-
-
-def test_a_limit_of_steps_ends_an_episode():
-    (steps,) = play(MujocoEnv("cart", Cart, max_steps=4), [1]).values()
-    assert len(steps) == 5 and steps[-1][2]
-
-
-def test_an_entry_of_the_info_is_a_behaviour():
-    env = MujocoEnv("cart", Cart)
-    assert env.measure_behaviour(["height", "mass"]) == 2
-    with pytest.raises(EnvironmentProblem, match="has no 'weight' in its info"):
-        env.measure_behaviour(["weight"])
-
-
-def of(**methods):
-    return type("Other", (Cart,), methods)
+    batch = MujocoEnv("tilted", of(Bare, keyframe="tilted")).open([1])
+    assert batch.observations[0, 1] == pytest.approx(0.3)
 
 
 MISTAKES = {
     "no model": (of(model=None), "`model` must be a path"),
     "text that is no model": (of(model="<mujoco><worldbod/></mujoco>"), "its model cannot be loaded: .*worldbod"),
     "no file": (of(model="absent.xml"), r"its model cannot be loaded: .*absent\.xml"),
+    "no keyframe": (of(keyframe="absent"), "my robot: its keyframe is not in the model: .*absent"),
     "a constructor": (of(__init__=lambda self: 1 / 0), "ZeroDivisionError"),
     "observations of another size": (
         of(observe=lambda self, sim: np.zeros((len(sim) + 1, 3))),
@@ -158,10 +116,7 @@ MISTAKES = {
         r"the rewards of outcome must return an array of shape \(\d,\)",
     ),
     "no outcome": (of(outcome=MujocoTask.outcome), "the task must define outcome"),
-    "a copy that is written to": (
-        of(reset=lambda self, sim, random: sim.qpos.__setitem__(0, 1)),
-        "read-only",
-    ),
+    "a copy that is written to": (of(reset=lambda self, sim, random: sim.qpos.__setitem__(0, 1)), "read-only"),
     "a sensor that is not there": (of(observe=lambda self, sim: sim.sensor("nose")), "nose"),
     "an array that was not set": (of(reset=lambda self, sim, random: None), "MjData has no field 'goal', and no"),
     "one row for all": (of(reset=lambda self, sim, random: setattr(sim, "goal", np.zeros(7))), "a row for each of 1"),
@@ -180,48 +135,42 @@ def test_a_mistake_is_one_line(what):
     assert "\n" not in str(caught.value) and "my robot" in str(caught.value)
 
 
-def test_a_simulation_that_becomes_unstable_fails_alone(tmp_path, monkeypatch):
+def test_a_simulation_that_becomes_unstable_fails_alone(here):
     class Unstable(Cart):
         def control(self, sim, actions):
-            if len(sim) > 1:
-                speeds = np.array(sim.qvel)
-                speeds[1] = np.nan
-                sim.qvel = speeds
+            sim.qvel = np.where(np.arange(len(sim))[:, None] == 1, np.nan, sim.qvel)
             return actions
 
-    monkeypatch.chdir(tmp_path)
     batch = MujocoEnv("unstable", Unstable).open([1, 2, 3])
     batch.send(np.arange(3, dtype=np.int32), np.zeros((3, 1), np.float32))
     _, rewards, over = batch.receive()
     assert [*batch.failures] == [1] and "Nan" in batch.failures[1] and "step 1" in batch.failures[1]
     assert np.isnan(rewards[1]) and over.tolist() == [False, True, False]
     assert np.isfinite(rewards[[0, 2]]).all()
-    assert not [*tmp_path.iterdir()]  # MuJoCo writes no file of its own
+    assert not [*here.iterdir()]  # MuJoCo writes no file of its own
 
 
-CONFIG = {
-    "environment": {"id": f"{ROBOTS}/quadruped.py:Quadruped", "max_steps": 12},
-    "policy": {"hidden": []},
-    "solver": {"population": 10, "sigma": 0.1},
-    "noise": {"size": 100_000},
-    "evaluation": {"every": 2, "episodes": 3},
-    "stop": {"generations": 3},
-}
+QUADRUPED = f"""
+environment: {{id: "{ROBOTS}/quadruped.py:Quadruped", max_steps: 12}}
+policy: {{hidden: []}}
+solver: {{population: 10, sigma: 0.1}}
+noise: {{size: 100000}}
+evaluation: {{every: 2, episodes: 3}}
+stop: {{generations: 3}}
+"""
 
 
-def test_a_robot_has_the_same_bits_on_any_ranks_and_is_filmed(tmp_path, run_mpies):
-    config = tmp_path / "robot.yaml"
-    config.write_text(yaml.safe_dump(CONFIG))
+def test_a_robot_has_the_same_bits_on_any_ranks_and_is_filmed(tmp_path, write_config, run_mpies):
+    config = write_config(QUADRUPED)
     for ranks in (0, 2):
-        run_mpies(ranks, "train", str(config), "--out", str(tmp_path / f"run{ranks}"), code=0)
+        run_mpies(ranks, "train", config, "--out", f"run{ranks}", code=0)
     one = read_digests(tmp_path / "run0")
     assert len(one) == 3 and read_digests(tmp_path / "run2") == one
-    film = tmp_path / "film.gif"
-    shown = run_mpies(0, "play", str(tmp_path / "run0"), "--video", str(film), "--episodes", "1")
+    shown = run_mpies(0, "play", "run0", "--video", "film.gif", "--episodes", "1")
     if shown.code and "GL" in shown.stderr.upper():
         pytest.skip("MuJoCo finds no EGL here: apt-get install libegl1 libgl1-mesa-dri")
     assert shown.code == 0, shown.stderr
-    assert film.stat().st_size > 1000
+    assert (tmp_path / "film.gif").stat().st_size > 1000
 
 
 def test_the_go1_trains_and_is_measured(tmp_path, monkeypatch, capsys):
@@ -233,10 +182,58 @@ def test_the_go1_trains_and_is_measured(tmp_path, monkeypatch, capsys):
     run = mpies.train(config, out=tmp_path / "run", progress=False)
     module = sys.modules[find(f"{ROBOTS}/go1.py:Go1").__module__]
     module.main(run.best, episodes=3, seconds=1)
-    printed = capsys.readouterr().out
-    assert re.fullmatch(r"\d of 3 episodes of 1 s without a fall; mean error of speed 0\.\d+ m/s, .*\n", printed), (
-        printed
-    )
+    printed, measured = capsys.readouterr().out, r"1 s without a fall; mean error of speed 0\.\d+ m/s, .*\n"
+    assert re.fullmatch(rf"\d of 3 episodes of {measured}", printed), printed
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(EnvironmentProblem, match=r'pip install "mpies\[envpool\]"'):
         make_env(f"{ROBOTS}/go1.py:Go1")
+
+
+STEPS = 200
+# Arguments other than the defaults; those of the first episode of each task keep it going to the end.
+ENDLESS = {"terminate_when_unhealthy": False}
+VARIANTS = [
+    *[(name, ENDLESS if "terminate_when_unhealthy" in task().options else {}) for name, task in TASKS.items()],
+    ("Hopper-v5", {"healthy_reward": 2, "healthy_state_range": (-3, 3), "healthy_z_range": (0.6, 9)}),
+    ("Ant-v5", {"main_body": "torso", "include_cfrc_ext_in_observation": False, "contact_cost_weight": 0.1}),
+    ("Humanoid-v5", {"include_cinert_in_observation": False, "contact_cost_range": (0.001, 0.01)}),
+    ("HalfCheetah-v5", {"frame_skip": 2, "ctrl_cost_weight": 1, "forward_reward_weight": 3, "reset_noise_scale": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("name", "kwargs"), VARIANTS)
+def test_an_episode_is_that_of_gymnasium(name, kwargs):
+    env, reference = make_env(name, "mujoco", **kwargs), gymnasium.make(name, **kwargs)
+    batch = env.open([7, 8])
+    np.testing.assert_allclose(batch.observations[0], reference.reset(seed=7)[0], rtol=0, atol=1e-9)
+    space, random = reference.action_space, np.random.default_rng(1)
+    places, steps = np.arange(2, dtype=np.int32), 0
+    while 0 in places and steps < STEPS:
+        actions = random.uniform(space.low, space.high, (2, *space.shape)).astype(np.float32)[: len(places)]
+        batch.send(places, actions)
+        observations, rewards, over = batch.receive()
+        expected, reward, terminated, truncated, _ = reference.step(actions[0].astype(np.float64))
+        np.testing.assert_allclose(observations[0], expected, rtol=0, atol=1e-9)
+        assert abs(rewards[0] - reward) < 1e-9
+        assert over[0] == (terminated or truncated)
+        places, steps = places[~over], steps + 1
+    assert not batch.failures
+    assert steps in (STEPS, reference.spec.max_episode_steps) or over[0]
+    assert env.max_steps == reference.spec.max_episode_steps
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_info_is_that_of_gymnasium(name):
+    reference = gymnasium.make(name)
+    reference.reset(seed=3)
+    action = np.full(reference.action_space.shape, 0.3)
+    *_, info = reference.step(action)
+    for key, expected in info.items():
+        if np.size(expected) == 0:  # tendons of the humanoid's, which has none
+            continue
+        env = make_env(name, "mujoco")
+        env.measure_behaviour([key])
+        batch = env.open([3])
+        batch.send(np.zeros(1, np.int32), action[None])
+        batch.receive()
+        np.testing.assert_allclose(batch.behaviours[0], np.ravel(expected), rtol=0, atol=1e-9, err_msg=key)
