@@ -75,7 +75,7 @@ def check(programs, folder, digests):
     evaluated = run(programs / "mpies", "evaluate", "cartpole", "--episodes", 2, folder=folder)
     assert "mpies/results/cartpole/policy.h5, generation" in evaluated
     records = run(sys.executable, "-m", "mpies", "reproduce", "x", folder=folder, expected=2)
-    assert "recorded recipes: ant, ant_bullet, " in records
+    assert "recorded recipes: ant, ant-ars, ant_bullet, " in records
     assert run(programs / "mpies", "reproduce", "x", folder=folder, expected=2) == records
 
 
