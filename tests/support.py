@@ -73,6 +73,8 @@ checkpoint: {every: 2, share: 1}
 stop: {generations: 10}
 """
 
+# For tests that make errors of warnings: meanwhile Python may close files that other tests have left open.
+LEFT_OPEN = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 ULFM = ("--with-ft", "ulfm")  # flags of mpiexec: the ranks that are left go on where one is lost
 
 # For a test that stops the run itself.

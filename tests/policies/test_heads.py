@@ -11,6 +11,7 @@ from mpies.policies import make_policy
 from mpies.policies.heads import _STEPS, Noise
 from mpies.policies.mlp import MLPOptions
 from tests.policies.examples import BOX, act, box, draw_members, draw_observations
+from tests.support import LEFT_OPEN
 
 TALL = box([-np.inf, 0, -1], [0.3, np.inf, 1], 3)
 MIXED = Composite((Discrete(3), BOX, Binary(2), Discrete(2), TALL))
@@ -151,7 +152,7 @@ def test_the_tanh_is_rounded_down_to_multiples_of_a_sixth_and_scaled_to_the_boun
     np.testing.assert_allclose(actions[:, 1], 0.75 + 1.25 * np.array(sixths) / 6, rtol=1e-5)  # bounds -0.5 and 2
 
 
-@pytest.mark.filterwarnings("error::RuntimeWarning")  # of NumPy
+@pytest.mark.filterwarnings("error", *LEFT_OPEN)
 @pytest.mark.parametrize(
     "bins", ["uniform", "uniform:1", "uniform:x", "custom:", "custom:1", "custom:1,nan", "custom:0,1e39", "3"]
 )

@@ -12,7 +12,7 @@ from mpies.report.compare.run_groups import group_runs
 from mpies.report.compare.statistics import draw_comparison
 from mpies.report.figures import STYLE, draw_in_background, draw_return, render, set_axis, write_file
 from tests.report.conftest import CONFIG
-from tests.support import assert_refused, invoke, wait_for, write_program
+from tests.support import LEFT_OPEN, assert_refused, invoke, wait_for, write_program
 
 FILES = ["reward_vs_time.png", "reward_vs_iteration.png", "reward_vs_steps.png"]
 
@@ -72,7 +72,7 @@ def test_an_axis_is_logarithmic_by_itself_only_if_all_returns_have_one_sign(make
         assert lowest < min([*mean, *targets]) and highest > max([*mean, *targets])
 
 
-@pytest.mark.filterwarnings("error::UserWarning", "error::RuntimeWarning")  # of Matplotlib and NumPy
+@pytest.mark.filterwarnings("error", *LEFT_OPEN)
 def test_a_target_of_0_has_a_place_on_a_logarithmic_axis(make_curves):
     costs = make_curves([-900.0, -1e-3] * 150, target=0.0)
     for name in ("return_mean", "return_min", "return_max"):

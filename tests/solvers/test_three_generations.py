@@ -255,7 +255,7 @@ def test_deep_ga_breeds_as_with_whole_parameters_and_keeps_the_elite_to_the_bit(
         returns, members = loop.run_generation().returns, played[-12:]
         assert np.array_equal(members[0], elite)
         assert np.array_equal(solver.mean, members[int(np.argmax(returns))]) and returns.max() >= sphere(elite)
-        np.testing.assert_allclose(members, expected, rtol=1e-6, atol=2e-7)
+        np.testing.assert_allclose(members, expected, rtol=1e-6, atol=2e-7 if generation else 0)
         parents = expected[np.argsort(np.sum(expected**2, axis=1))[:3]]
         np.testing.assert_allclose(solver.mean, parents[0], rtol=1e-6, atol=2e-7)
     assert sent == times_sent  # chains are sent in most generations, parameters in few
