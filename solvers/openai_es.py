@@ -9,10 +9,11 @@ from mpies.core.arrays import Float64s, FloatArray
 from mpies.solvers.base import Gaussian, Results, Solver
 from mpies.solvers.moments import Weights, fold_pairs, no_square, norm
 from mpies.solvers.optimizers import AdamOptions, AnyOptimizer, first_rate, make_optimizer
-from mpies.solvers.options import SMALL_NETWORK, Count, Fraction, NonNegative, Pairs, Positive, WholeNumber
+from mpies.solvers.options import SMALL_NETWORK, Count, Fraction, NonNegative, Pairs, Positive, Real, WholeNumber
 from mpies.solvers.shaping import shape
 
 FALL, LEAST = 0.7, 0.25  # of sigma and the learning rate on a plateau: a factor, and the least share of the first
+RESTART = 30  # generations to wait before a run that has learned nothing begins anew
 MEMORY = 0.9  # share of the average return that is kept in each generation
 
 
@@ -49,6 +50,11 @@ class OpenAIESOptions(Pairs):
         0,
         description="generations without a new best of the mean return, which is averaged over about ten, after which "
         "sigma and the learning rate fall by 0.7, down to a quarter of the first; 0: never",
+    )
+    restart_below: Real | None = Field(
+        None,
+        description="training begins anew from the first parameters, with other noise, where the mean return, averaged "
+        "over about ten generations, is below this and has had no new best for 30; null: never",
     )
     weight_decay: NonNegative | None = Field(
         None,
@@ -87,18 +93,21 @@ class OpenAIES(Solver[OpenAIESOptions, Gaussian]):
     """
 
     Options = OpenAIESOptions
+    gradient_norm = update_ratio = float("nan")
 
     @property
     def state_fields(self) -> tuple[str, ...]:
-        plateau = ("average_return", "best_average", "waited") if self.options.patience else ()
-        return ("mean", "sigma", "learning_rate", "optimizer", *plateau)
+        options, fields = self.options, ["mean", "sigma", "learning_rate", "optimizer"]
+        if options.patience or options.restart_below is not None:
+            fields += ["average_return", "best_average", "waited"]
+        return (*fields, *([] if options.restart_below is None else ["first_mean"]))
 
     def begin(self) -> None:
+        self.first_mean = self.mean.copy()
         self.optimizer = make_optimizer(self.options.optimizer, self.dimension)
         self.sigma = self.options.first_sigma(self.dimension)
         self.learning_rate = first_rate(self.options.optimizer, self.dimension)
-        self.gradient_norm = self.update_ratio = self.average_return = float("nan")
-        self.best_average, self.waited = float("-inf"), 0
+        self.average_return, self.best_average, self.waited = float("nan"), float("-inf"), 0
 
     def propose(self) -> Gaussian:
         return Gaussian(self.mean, np.full(1, self.sigma, np.float32))
@@ -123,24 +132,34 @@ class OpenAIES(Solver[OpenAIESOptions, Gaussian]):
         self.learning_rate = max(
             self.learning_rate * options.learning_rate_decay, min(options.learning_rate_limit, self.learning_rate)
         )
-        if options.patience and self._is_flat(results.returns):
-            least_sigma = LEAST * options.first_sigma(self.dimension)
-            least_rate = LEAST * first_rate(options.optimizer, self.dimension)
-            self.sigma = max(FALL * self.sigma, min(least_sigma, self.sigma))
-            self.learning_rate = max(FALL * self.learning_rate, min(least_rate, self.learning_rate))
+        if options.patience or options.restart_below is not None:
+            self._look_for_plateau(results.returns)
 
-    def _is_flat(self, returns: Float64s) -> bool:
-        """Whether the average return has had no new best for `patience` generations, counted anew after each fall."""
-        played = returns[np.isfinite(returns)]
+    def _look_for_plateau(self, returns: Float64s) -> None:
+        """Begin anew, or let sigma and the rate fall, where the average return has had no new best for long.
+
+        The generations of the wait are counted anew after each fall.
+        """
+        options, played = self.options, returns[np.isfinite(returns)]
         if len(played):
             now, before = float(played.mean()), self.average_return
             self.average_return = now if np.isnan(before) else MEMORY * before + (1 - MEMORY) * now
         self.waited += 1
         if self.average_return > self.best_average:
             self.best_average, self.waited = self.average_return, 0
-        is_flat = self.waited >= self.options.patience
-        self.waited = 0 if is_flat else self.waited
-        return is_flat
+        is_low = options.restart_below is not None and self.best_average < options.restart_below
+        wait = RESTART if is_low else options.patience
+        if not wait or self.waited < wait:
+            return
+        self.waited = 0
+        if is_low:
+            self.mean = self.first_mean
+            self.begin()
+            return
+        least_sigma = LEAST * options.first_sigma(self.dimension)
+        least_rate = LEAST * first_rate(options.optimizer, self.dimension)
+        self.sigma = max(FALL * self.sigma, min(least_sigma, self.sigma))
+        self.learning_rate = max(FALL * self.learning_rate, min(least_rate, self.learning_rate))
 
     def report(self) -> dict[str, float]:
         return {

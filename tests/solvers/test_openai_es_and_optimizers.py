@@ -28,6 +28,21 @@ def test_sigma_and_rate_fall_where_the_average_return_has_no_new_best():
     assert solver.learning_rate == pytest.approx(0.025)
 
 
+def test_a_low_plateau_begins_anew_from_the_first_parameters():
+    options = {"population": 2, "sigma": 2.0, "patience": 2, "restart_below": 4.0, "optimizer": {"kind": "adam"}}
+    solver, found = begin(OpenAIES, 1, 0, **options), []
+    # The first best average is 0.5, and 30 generations later training begins anew.  Then it is 5, so sigma falls.
+    for mean in [*31 * [0], 5, 0, 0]:
+        state, solver = solver.state(), begin(OpenAIES, 1, 7, **options)
+        solver.restore(state)  # the first parameters are part of the state
+        tell(solver, [[1]], [mean, mean + 1])
+        found.append((solver.sigma, abs(float(solver.mean[0]))))
+        assert np.isfinite(list(solver.report().values())).all()
+    assert [sigma for sigma, _ in found] == pytest.approx([*33 * [2], 1.4])
+    assert [place for place, (_, mean) in enumerate(found) if mean == 0] == [30]
+    assert found[31][1] == found[0][1]  # Adam's first step again
+
+
 @pytest.mark.parametrize(("dimension", "sigma", "rate", "decay"), [(20_000, 0.1, 0.03, 0), (20_001, 0.02, 0.01, 0.005)])
 def test_defaults_follow_the_number_of_parameters(dimension, sigma, rate, decay):
     solver = OpenAIES(OpenAIESOptions(population=2), dimension)
