@@ -21,7 +21,9 @@ class AdaptiveSection(Options):
 
     start: Count = Field(description="the first limit, in steps")
     threshold: Fraction = Field(
-        0.5, description="the limit grows when this share of members reaches it in all their episodes; 0: always"
+        0.5,
+        description="the limit grows when this share of members reaches it in all their episodes; 0: it grows in every "
+        "generation, and is lifted when all reach it",
     )
     ratio: Annotated[Real, Field(gt=1)] = Field(1.5, description="factor by which the limit grows")
 

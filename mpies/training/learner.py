@@ -162,7 +162,8 @@ class Learner:
                 limits[: self.config.solver.early_members(self.config.overlap, self.solver.dimension)] = early.limit
             at_limit = results.steps // episodes >= limits  # (n,) members that reached theirs in all their episodes
             if at_limit.mean() >= adaptive.threshold:
-                self.limit = int(min(max(self.limit + 1, self.limit * adaptive.ratio), NEVER))
+                is_lifted = not adaptive.threshold and at_limit.all()
+                self.limit = NEVER if is_lifted else int(min(max(self.limit + 1, self.limit * adaptive.ratio), NEVER))
 
     def update_best(self, evaluation: Evaluation) -> bool:
         """Remember the best evaluation.  Returns whether it is this one."""

@@ -73,11 +73,14 @@ def test_the_clock_counts_generations_episodes_steps_and_seconds():
 
 
 @pytest.mark.parametrize(
-    ("reached", "ratio", "limit"),
-    [(7, 1.5, 10), (8, 1.5, 15), (16, 1.01, 11), (16, 1e308, NEVER), (16, None, None)],  # by a step at least
+    ("reached", "ratio", "limit", "threshold"),
+    [
+        *((7, 1.5, 10, 0.5), (8, 1.5, 15, 0.5), (16, 1e308, NEVER, 0.5), (16, None, None, 0.5)),
+        *((16, 1.01, 11, 0.5), (0, 1.5, 15, 0), (15, 1.01, 11, 0), (16, 1.01, NEVER, 0)),  # by a step at least
+    ],
 )
-def test_the_limit_is_raised_where_enough_members_reach_it_in_all_episodes(reached, ratio, limit):
-    adaptive = ratio and {"start": 10, "threshold": 0.5, "ratio": ratio}
+def test_the_limit_is_raised_where_enough_members_reach_it_in_all_episodes(reached, ratio, limit, threshold):
+    adaptive = ratio and {"start": 10, "threshold": threshold, "ratio": ratio}
     learner = started(environment={"id": "CartPole-v1", "adaptive": adaptive})
     advance(learner, make_population(steps=np.where(np.arange(16) < reached, 20, 19)))
     assert learner.limit == learner.ask().limit == limit and ("limit" in learner.state()) == (limit is not None)
