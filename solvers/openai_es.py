@@ -103,7 +103,8 @@ class OpenAIES(Solver[OpenAIESOptions, Gaussian]):
         return (*fields, *([] if options.restart_below is None else ["first_mean"]))
 
     def begin(self) -> None:
-        self.first_mean = self.mean.copy()
+        if self.options.restart_below is not None:
+            self.first_mean = self.mean.copy()
         self.optimizer = make_optimizer(self.options.optimizer, self.dimension)
         self.sigma = self.options.first_sigma(self.dimension)
         self.learning_rate = first_rate(self.options.optimizer, self.dimension)
@@ -151,11 +152,11 @@ class OpenAIES(Solver[OpenAIESOptions, Gaussian]):
         wait = RESTART if is_low else options.patience
         if not wait or self.waited < wait:
             return
-        self.waited = 0
         if is_low:
             self.mean = self.first_mean
             self.begin()
             return
+        self.waited = 0
         least_sigma = LEAST * options.first_sigma(self.dimension)
         least_rate = LEAST * first_rate(options.optimizer, self.dimension)
         self.sigma = max(FALL * self.sigma, min(least_sigma, self.sigma))
