@@ -23,7 +23,7 @@ class AdaptiveSection(Options):
     threshold: Fraction = Field(
         0.5,
         description="the limit grows when this share of members reaches it in all their episodes; 0: it grows in every "
-        "generation, and is lifted when all reach it",
+        "generation, and by the third power of the ratio when all reach it",
     )
     ratio: Annotated[Real, Field(gt=1)] = Field(1.5, description="factor by which the limit grows")
 

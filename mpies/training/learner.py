@@ -162,8 +162,9 @@ class Learner:
                 limits[: self.config.solver.early_members(self.config.overlap, self.solver.dimension)] = early.limit
             at_limit = results.steps // episodes >= limits  # (n,) members that reached theirs in all their episodes
             if at_limit.mean() >= adaptive.threshold:
-                is_lifted = not adaptive.threshold and at_limit.all()
-                self.limit = NEVER if is_lifted else int(min(max(self.limit + 1, self.limit * adaptive.ratio), NEVER))
+                times = 3 if not adaptive.threshold and at_limit.all() else 1
+                growth = math.prod([adaptive.ratio] * times)
+                self.limit = int(min(max(self.limit + 1, self.limit * growth), NEVER))
 
     def update_best(self, evaluation: Evaluation) -> bool:
         """Remember the best evaluation.  Returns whether it is this one."""

@@ -10,7 +10,7 @@ from pydantic import Field
 from mpies.core.arrays import Float64s
 from mpies.core.streams import SOLVER, stream
 from mpies.solvers.external import Candidates, ExternalSolver
-from mpies.solvers.options import Count, NonNegative, Positive, WholeCandidates, WholeNumber
+from mpies.solvers.options import Count, Fraction, NonNegative, Positive, WholeCandidates, WholeNumber
 
 
 class CMAESOptions(WholeCandidates):
@@ -20,7 +20,11 @@ class CMAESOptions(WholeCandidates):
     population: Annotated[Count, Field(ge=4)] | None = Field(
         None, description="members per generation; default 4 + 3 ln(parameters)"
     )
-    sigma: Positive = Field(0.1, description="first step size, in units of the parameters")
+    sigma: Positive | None = Field(
+        0.1,
+        description="first step size, in units of the parameters; null: 2.5 times the root mean square of the first "
+        "parameters, at least 0.1",
+    )
     covariance: Literal["full", "diagonal", "vd", "vkd", "auto"] = Field(
         "full",
         description="which part of the covariance is learnt: full (memory grows with d^2), diagonal (scales), vd "
@@ -34,6 +38,10 @@ class CMAESOptions(WholeCandidates):
         "none",
         description="when pycma's stop criteria hold: continue (none), start again with twice the population (ipop), "
         "or with large and small ones in turn (bipop)",
+    )
+    average: Annotated[Fraction, Field(gt=0)] = Field(
+        1.0,
+        description="weight of the newest mean in the running average that is evaluated and saved; 1: the newest mean",
     )
     integers: list[WholeNumber] = Field(
         [],
@@ -80,7 +88,8 @@ class CMAES(ExternalSolver[CMAESOptions]):
         self.is_small = False  # whether this run is one of BIPOP's with a small population
         self._random = stream(self.seed, SOLVER)
         self._best_run: tuple[float, Float64s] | None = None  # fitness and mean of the best finished run
-        self._begin_run(1, self.options.sigma)
+        self._sigma = self.options.sigma or max(0.1, 2.5 * float(np.sqrt(np.mean(np.square(self.origin)))))
+        self._begin_run(1, self._sigma)
 
     def _begin_run(self, multiple: int, sigma: float) -> None:
         """Start pycma at `origin` with this multiple of the population."""
@@ -133,7 +142,7 @@ class CMAES(ExternalSolver[CMAESOptions]):
         fitness, evaluations = -float(np.median(self._costs)), self.strategy.countevals
         if self._best_run is None or fitness > self._best_run[0]:
             self._best_run = (fitness, np.array(self.strategy.mean))
-        multiple, sigma = 2 ** (self.restarts + 1), self.options.sigma
+        multiple, sigma = 2 ** (self.restarts + 1), self._sigma
         if self.options.restarts == "bipop":
             if self.is_small:
                 self.budget_small += evaluations
@@ -152,7 +161,8 @@ class CMAES(ExternalSolver[CMAESOptions]):
         best = self._best_run
         if best is not None and (not self._costs or -float(np.median(self._costs)) < best[0]):
             return best[1]
-        return self.strategy.result.xfavorite
+        newest = np.array(self.strategy.result.xfavorite)
+        return self.mean + self.options.average * (newest - self.mean) if self.options.average < 1 else newest
 
     def report(self) -> dict[str, float]:
         own = getattr(self.strategy.sm, "sigma", 1.0)  # of VkD, whose sampler adapts the step size itself

@@ -199,17 +199,20 @@ def test_a_game_of_images_gets_a_convolutional_policy_where_none_is_named(enviro
 @pytest.mark.parametrize(
     ("sections", "expected"),
     [
-        ({"stop": {"steps": 9}}, ("cma_es", [8, 8], "generation")),
-        ({"environment": {"id": "CartPole-v1", "seeds": "pair"}}, ("cma_es", [8, 8], "pair")),
-        ({"policy": {}}, ("openai_es", [64, 64], "pair")),
-        ({"solver": {"population": 32}}, ("openai_es", [64, 64], "pair")),
-        ({"overlap": 0.5}, ("openai_es", [64, 64], "pair")),
-        ({"noise": "low_rank"}, ("openai_es", [64, 64], "pair")),
+        ({"stop": {"steps": 9}}, ("cma_es", None, "generation", 200)),
+        ({"environment": {"id": "CartPole-v1", "seeds": "pair"}}, ("cma_es", None, "pair", 200)),
+        ({"environment": {"id": "CartPole-v1", "adaptive": None}}, ("cma_es", None, "generation", None)),
+        ({"policy": {}}, ("openai_es", [64, 64], "pair", None)),
+        ({"solver": {"population": 32}}, ("openai_es", [64, 64], "pair", None)),
+        ({"overlap": 0.5}, ("openai_es", [64, 64], "pair", None)),
+        ({"noise": "low_rank"}, ("openai_es", [64, 64], "pair", None)),
     ],
 )
 def test_a_config_without_a_policy_and_a_solver_gets_the_quick_ones(sections, expected):
     config = validate_config({"environment": {"id": "CartPole-v1"}} | sections, "x")
-    assert (config.solver.kind, config.policy.hidden, config.environment.seeds) == expected
+    adaptive = config.environment.adaptive
+    found = config.solver.kind, config.policy.hidden, config.environment.seeds, adaptive and adaptive.start
+    assert found == expected
 
 
 def test_a_recipe_is_trained_by_name_into_the_run_of_its_path(run_mpies, tmp_path):

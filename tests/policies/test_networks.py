@@ -96,6 +96,12 @@ def test_parameters_are_the_weights_and_biases_of_one_layer_after_the_other():
     assert stack[0, 4 * 3 + 3 + 3] == 5
 
 
+@pytest.mark.parametrize(("inputs", "hidden"), [(1, [8, 8]), (3, [8, 8]), (4, [])])
+def test_hidden_layers_of_null_depend_on_the_number_of_inputs(inputs, hidden):
+    policy, named = (make_policy(MLPOptions(hidden=each), Interface(inputs, BOX)) for each in (None, hidden))
+    assert policy.widths == [inputs, *hidden, 2] and policy.layers == named.layers and policy.size == named.size
+
+
 def test_first_weights_have_columns_of_the_documented_norm():
     policy = make_policy(MLPOptions(hidden=[7]), Interface(5, BOX))
     parameters = policy.initial(1)

@@ -76,7 +76,8 @@ def test_the_clock_counts_generations_episodes_steps_and_seconds():
     ("reached", "ratio", "limit", "threshold"),
     [
         *((7, 1.5, 10, 0.5), (8, 1.5, 15, 0.5), (16, 1e308, NEVER, 0.5), (16, None, None, 0.5)),
-        *((16, 1.01, 11, 0.5), (0, 1.5, 15, 0), (15, 1.01, 11, 0), (16, 1.01, NEVER, 0)),  # by a step at least
+        *((16, 1.01, 11, 0.5), (0, 1.5, 15, 0), (15, 1.01, 11, 0), (16, 1.01, 11, 0)),  # by a step at least
+        *((16, 1.5, 33, 0), (16, 1e308, NEVER, 0), (16, 1.5, 15, 0.1)),
     ],
 )
 def test_the_limit_is_raised_where_enough_members_reach_it_in_all_episodes(reached, ratio, limit, threshold):

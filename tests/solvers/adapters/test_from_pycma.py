@@ -51,6 +51,26 @@ def test_the_mean_of_the_best_finished_run_is_kept(restarts, monkeypatch):
     np.testing.assert_allclose(means[2], ended[0], rtol=1e-6)
 
 
+@pytest.mark.parametrize(("mean", "sigma"), [(0.0, 0.1), (-0.2, 0.5), (0.4, 1.0), (0.04, 0.1)])
+def test_without_a_sigma_the_first_step_is_a_multiple_of_the_first_parameters(mean, sigma):
+    solver = begin(CMAES, D, mean, population=8, sigma=None)
+    assert solver.strategy.sigma0 == pytest.approx(sigma)
+    solver._restart()
+    assert solver.strategy.sigma0 == pytest.approx(sigma)
+
+
+def test_the_mean_may_be_a_running_average_which_changes_no_member():
+    (newest, one), (averaged, other) = begin_cma(), begin_cma(average=0.25)
+    expected = np.ones(D)
+    for _ in range(5):
+        assert np.array_equal(one.run_generation().returns, other.run_generation().returns)
+        expected = 0.75 * expected + 0.25 * newest.mean
+        np.testing.assert_allclose(averaged.mean, expected, rtol=1e-6)
+    again = CMAES(averaged.options, D, seed=4)
+    again.restore(averaged.state())
+    assert np.array_equal(again.mean, averaged.mean)
+
+
 @pytest.mark.parametrize("covariance", ["full", "vd", "vkd"])
 def test_the_sigma_that_is_reported_is_of_the_size_of_the_members_noise(covariance):
     solver, loop = begin_cma(covariance=covariance)
