@@ -47,19 +47,6 @@ def bounded(fitness: npt.ArrayLike) -> Float64s:
     return np.clip(np.where(np.isnan(fitness), -np.inf, fitness), finite.min(), finite.max())
 
 
-def without_length(returns: Float64s, lengths: Float64s, share: float) -> Float64s:
-    """Returns (n,) less a share of what each member gains by the length of its episodes.  NaN stays NaN.
-
-    lengths: (n,) mean steps of an episode.  The gain of a step is the slope of the finite returns over the lengths
-    (least squares).  Nothing is subtracted where longer episodes gain nothing, or where all are of one length.
-    """
-    finite = np.isfinite(returns)
-    centred = lengths - (lengths[finite].mean() if finite.any() else 0.0)
-    spread = float(np.sum(np.square(centred[finite])))
-    slope = float(np.sum(centred[finite] * returns[finite])) / spread if spread else 0.0
-    return returns - share * slope * lengths if 0 < slope < np.inf else returns
-
-
 def z_scores(fitness: npt.ArrayLike) -> Float32s:
     """Bounded fitness (n,) scaled to mean 0 and standard deviation 1; zeros if all values are equal."""
     fitness = bounded(fitness)

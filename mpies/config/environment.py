@@ -87,7 +87,7 @@ class EnvironmentSection(Options):
     reward_shift: RealOrAuto = Field(
         0.0,
         description="in training, this number is subtracted from the reward of each step, for instance a bonus for "
-        "surviving; auto subtracts half of what a longer episode gains by each step, anew in each generation",
+        "surviving; auto: 0.95 times the mean reward of a step in the first generation, where that is above 0",
     )
     behaviour: list[Text] = Field(
         [],

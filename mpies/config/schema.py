@@ -124,7 +124,11 @@ class StopSection(Options):
 # The defaults of a config that names neither a policy nor a solver, where an environment shows no images.  Tasks of
 # control are solved in a fraction of the steps that OpenAI-ES takes with the defaults of its keys.
 QUICK: dict[str, dict[str, Any]] = {
-    "environment": {"seeds": "generation", "adaptive": {"start": 200, "threshold": 0, "ratio": 1.02}},
+    "environment": {
+        "seeds": "generation",
+        "reward_shift": "auto",
+        "adaptive": {"start": 200, "threshold": 0, "ratio": 1.02},
+    },
     "policy": {"hidden": None},
     "solver": {"kind": "cma_es", "population": 24, "sigma": None, "covariance": "auto", "average": 0.2},
     "evaluation": {"every": 20},  # populations are small

@@ -90,6 +90,7 @@ class Learner:
     observation_size: o, 0 where observations are not normalised.
     constants: arrays that a policy has besides its parameters.
     limit: steps of a training episode, None for no limit.
+    bonus: what reward_shift auto subtracts from the reward of each step; 0 before the first generation.
     early: the specs of early members, where generations overlap.
     best: the highest mean of an evaluation so far.
     solved: the mean of the newest evaluation if it was confirmed, else -inf.
@@ -106,6 +107,7 @@ class Learner:
         self.clock = Clock()
         adaptive = config.environment.adaptive
         self.limit = adaptive.start if adaptive else None
+        self.bonus = 0.0
         self.early = EarlySpecs()
         self.best = self.solved = -math.inf
         self.solved_interval = math.nan
@@ -178,16 +180,21 @@ class Learner:
         return (
             {f"solver/{name}": value for name, value in self.solver.state().items()}
             | {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
-            | ({} if self.limit is None else {"limit": self.limit})
+            | self._episode_state()
             | self.early.state()
         )
+
+    def _episode_state(self) -> dict[str, Any]:
+        """What the config lets training find out about episodes: the bonus of a step and the limit."""
+        bonus = {"bonus": self.bonus} if self.config.environment.reward_shift == "auto" else {}
+        return bonus | ({} if self.limit is None else {"limit": self.limit})
 
     def progress(self) -> dict[str, Any]:
         """Names to values: all but the solver and the early spec."""
         return (
             {f"normalizer/{name}": value for name, value in self.normalizer.state().items()}
             | {f"clock/{name}": value for name, value in asdict(self.clock).items()}
-            | ({} if self.limit is None else {"limit": self.limit})
+            | self._episode_state()
             | {"best": self.best, "solved": self.solved}
         )
 
@@ -202,6 +209,7 @@ class Learner:
         self.clock = Clock(**{name: value.item() for name, value in select(arrays, "clock/").items()})
         self.best, self.solved = float(arrays["best"]), float(arrays["solved"])
         self.limit = int(arrays["limit"]) if "limit" in arrays else None
+        self.bonus = float(arrays["bonus"]) if self.config.environment.reward_shift == "auto" else 0.0
 
     def digest(self) -> str:
         """SHA-256 of the state."""

@@ -199,19 +199,20 @@ def test_a_game_of_images_gets_a_convolutional_policy_where_none_is_named(enviro
 @pytest.mark.parametrize(
     ("sections", "expected"),
     [
-        ({"stop": {"steps": 9}}, ("cma_es", None, "generation", 200)),
-        ({"environment": {"id": "CartPole-v1", "seeds": "pair"}}, ("cma_es", None, "pair", 200)),
-        ({"environment": {"id": "CartPole-v1", "adaptive": None}}, ("cma_es", None, "generation", None)),
-        ({"policy": {}}, ("openai_es", [64, 64], "pair", None)),
-        ({"solver": {"population": 32}}, ("openai_es", [64, 64], "pair", None)),
-        ({"overlap": 0.5}, ("openai_es", [64, 64], "pair", None)),
-        ({"noise": "low_rank"}, ("openai_es", [64, 64], "pair", None)),
+        ({"stop": {"steps": 9}}, ("cma_es", None, "generation", "auto", 200)),
+        ({"environment": {"id": "CartPole-v1", "seeds": "pair"}}, ("cma_es", None, "pair", "auto", 200)),
+        ({"environment": {"id": "CartPole-v1", "adaptive": None}}, ("cma_es", None, "generation", "auto", None)),
+        ({"policy": {}}, ("openai_es", [64, 64], "pair", 0.0, None)),
+        ({"solver": {"population": 32}}, ("openai_es", [64, 64], "pair", 0.0, None)),
+        ({"overlap": 0.5}, ("openai_es", [64, 64], "pair", 0.0, None)),
+        ({"noise": "low_rank"}, ("openai_es", [64, 64], "pair", 0.0, None)),
     ],
 )
 def test_a_config_without_a_policy_and_a_solver_gets_the_quick_ones(sections, expected):
     config = validate_config({"environment": {"id": "CartPole-v1"}} | sections, "x")
     adaptive = config.environment.adaptive
-    found = config.solver.kind, config.policy.hidden, config.environment.seeds, adaptive and adaptive.start
+    episodes = config.environment.seeds, config.environment.reward_shift, adaptive and adaptive.start
+    found = config.solver.kind, config.policy.hidden, *episodes
     assert found == expected
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpies.solvers.shaping import SHAPINGS, best_first, bounded, centred_ranks, shape, without_length, z_scores
+from mpies.solvers.shaping import SHAPINGS, best_first, bounded, centred_ranks, shape, z_scores
 
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
@@ -49,23 +49,6 @@ def test_centred_ranks_rise_with_fitness_and_sum_to_zero(fitness):
         same = (fitness == one) | (np.isnan(one) & np.isnan(fitness))
         assert np.all(ranks[better] > other)
         assert np.all(ranks[same] == other)
-
-
-@pytest.mark.parametrize(
-    ("returns", "lengths", "expected"),
-    [
-        ([1, 3, 5], [1, 2, 3], [0, 1, 2]),  # a step gains 2, half of which is subtracted
-        ([1, 3, 8], [2, 2, 4], [-2, 0, 2]),  # mean 2 at length 2, 8 at 4: a step gains 3, so 3, 3 and 6 are subtracted
-        ([5, NAN, 1, 3], [3, 9, 1, 2], [2, NAN, 0, 1]),
-        ([3, -INF, 1], [2, 9, 1], [1, -INF, 0]),
-        ([1, 0, -3], [1, 2, 5], [1, 0, -3]),  # longer episodes lose
-        ([1, 2, 3], [7, 7, 7], [1, 2, 3]),
-        ([NAN, NAN], [1, 2], [NAN, NAN]),
-    ],
-)
-def test_what_length_gains_is_subtracted_in_part(returns, lengths, expected):
-    found = without_length(np.array(returns, np.float64), np.array(lengths, np.float64), 0.5)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_z_scores_have_mean_zero_and_deviation_one():

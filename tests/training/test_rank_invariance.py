@@ -67,7 +67,7 @@ policy: {hidden: []}
 solver: {population: 16, sigma: 0.3, optimizer: {kind: adam, learning_rate: 0.2}}
 """,
     "numbered": """
-environment: {id: Hopper-v5, backend: envpool, seeds: generation, max_steps: 30}
+environment: {id: Hopper-v5, backend: envpool, seeds: generation, max_steps: 30, reward_shift: auto}
 policy: {hidden: [], initial: zeros}
 solver: {kind: pgpe, population: 20, interactions: 700, sigma: 0.1}
 """,

@@ -52,15 +52,27 @@ def apply_generations(updater, generations=3):
         updater.apply(parts, play(updater))
 
 
-def test_an_automatic_shift_takes_half_of_what_length_gains_from_what_the_solver_learns():
-    means = []
-    for shift, returns in (("auto", [1, 3, 5, np.nan]), (0, [0, 1, 2, np.nan])):  # a step gains 2
-        cartpole = {"id": "CartPole-v1", "reward_shift": shift}
-        updater = make_updater(Serial(), 0, environment=cartpole, solver={"population": 4, "episodes": 2})
-        results = replace(Results.of(returns), steps=np.array([2, 4, 6, 9]))
-        updater.apply(updater.next_parts()[0], PlayedGeneration(results, updater.solver.population_indices(0, 0)))
-        means.append(updater.solver.mean)
-    assert means[0].tobytes() == means[1].tobytes() and means[0].any()
+@pytest.mark.parametrize(
+    ("first", "expected", "second"),
+    [
+        ([4, 8, 12, np.nan], [0.2, 0.4, 0.6, np.nan], [-1.7, -3.4, 6.6, 0]),  # 24 in 30 steps: 0.95 of 0.8 is the bonus
+        ([-4, -8, 3, np.nan], [-4, -8, 3, np.nan], [4, 8, 18, 0]),  # a step gained nothing
+        ([np.nan] * 4, [np.nan] * 4, [4, 8, 18, 0]),
+    ],
+)
+def test_an_automatic_shift_subtracts_most_of_what_a_step_gained_in_the_first_generation(
+    first, expected, second, monkeypatch
+):
+    cartpole = {"id": "CartPole-v1", "reward_shift": "auto"}
+    updater = make_updater(Serial(), 0, environment=cartpole, solver={"population": 4, "episodes": 2})
+    tell, told = updater.solver.tell, []
+    monkeypatch.setattr(updater.solver, "tell", lambda *a: told.append(a[1].returns) or tell(*a))
+    for returns, steps in ((first, [5, 10, 15, 9]), ([4, 8, 18, 0], [7.5, 15, 15, 0])):
+        results = replace(Results.of(returns), steps=2 * np.array(steps))
+        parts, _ = updater.next_parts()
+        updater.apply(parts, PlayedGeneration(results, updater.solver.population_indices(updater.generation, 0)))
+    np.testing.assert_allclose(told, [expected, second], atol=1e-12)
+    assert float(updater.learner.state()["bonus"]) == pytest.approx(0.76 if first[0] == 4 else 0)
 
 
 @on_one_and_three_ranks
