@@ -87,7 +87,7 @@ class EnvironmentSection(Options):
     reward_shift: RealOrAuto = Field(
         0.0,
         description="in training, this number is subtracted from the reward of each step, for instance a bonus for "
-        "surviving; auto: 0.95 times the mean reward of a step in the first generation, where that is above 0",
+        "surviving; auto: 0.95 times the mean reward of a step in the first generation, if all returns are above 0",
     )
     behaviour: list[Text] = Field(
         [],

@@ -117,8 +117,9 @@ class Updater:
         with np.errstate(all="ignore"):  # a step may overflow; the returns of its members show it
             if self.config.environment.reward_shift == "auto":
                 lengths, finite = results.steps / self.config.solver.episodes, np.isfinite(results.returns)
-                if not self.generation and finite.any():
-                    self.bonus = BONUS_SHARE * max(0.0, float(results.returns[finite].sum() / lengths[finite].sum()))
+                played = results.returns[finite]
+                if not self.generation and len(played) and played.min() > 0:  # a bonus shows in every return
+                    self.bonus = BONUS_SHARE * float(played.sum() / lengths[finite].sum())
                 results = replace(results, returns=results.returns - self.bonus * lengths)
             moments = sum_moments(self.solver, spec.proposal, results, population.indices, self.comm)
             if self.learner:

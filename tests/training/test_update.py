@@ -56,7 +56,7 @@ def apply_generations(updater, generations=3):
     ("first", "expected", "second"),
     [
         ([4, 8, 12, np.nan], [0.2, 0.4, 0.6, np.nan], [-1.7, -3.4, 6.6, 0]),  # 24 in 30 steps: 0.95 of 0.8 is the bonus
-        ([-4, -8, 3, np.nan], [-4, -8, 3, np.nan], [4, 8, 18, 0]),  # a step gained nothing
+        ([-1, 8, 12, np.nan], [-1, 8, 12, np.nan], [4, 8, 18, 0]),  # one member gained nothing by its steps
         ([np.nan] * 4, [np.nan] * 4, [4, 8, 18, 0]),
     ],
 )
